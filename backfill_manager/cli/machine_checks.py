@@ -7,6 +7,7 @@ files of its own that it deletes again. `error`: a manager would not start, or n
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import socket
 import sys
@@ -18,11 +19,16 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from packaging.requirements import Requirement
+
 from backfill_manager import file_descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.errors import BackfillManagerError, StateError, WrongJava
+from backfill_manager.execution.connectors import missing_jars
+from backfill_manager.execution.jars import java
 from backfill_manager.humanise import plural
 from backfill_manager.processes.memory_cgroup import memory_limit
+from backfill_manager.store import open_store
 from backfill_manager.store.uri import is_catalog_schema, is_local
 
 if TYPE_CHECKING:
@@ -31,7 +37,6 @@ if TYPE_CHECKING:
     from backfill_manager.store.base import Store
 
 Status = Literal["ok", "warning", "error"]
-MIN_PYTHON: Final = (3, 10)
 MIN_DESCRIPTORS: Final = 1024
 MIN_FREE_MEMORY_GB: Final = 2.0  # a JVM of 1 GB, the manager, and a few tasks of Python
 MIN_FREE_DISK_GB: Final = 1.0
@@ -85,16 +90,11 @@ def check_place(settings: Settings, clock: Clock) -> Iterator[Check]:
 
 # -- the machine ------------------------------------------------------------------------------------------------------
 def _python() -> Check:
-    found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < MIN_PYTHON:
-        return Check("python", "error", found, f"Install Python {'.'.join(map(str, MIN_PYTHON))} or newer.")
-    return Check("python", "ok", f"{found} ({sys.executable})")
+    return Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
 
 
 def _packages() -> Check:
     """Those that this release was made with: Spark, Delta and delta-rs must fit together to the letter."""
-    from packaging.requirements import Requirement
-
     wrong, number = [], 0
     for line in requires("backfill-manager") or []:
         needed = Requirement(line)
@@ -124,8 +124,6 @@ def _spark_of(home: Path) -> str | None:
 
 
 def _java() -> Check:
-    from backfill_manager.execution.jars import java
-
     try:
         return Check("java", "ok", java())
     except WrongJava as error:
@@ -161,8 +159,6 @@ def _memory() -> Check:
 
 # -- what the configuration names -------------------------------------------------------------------------------------
 def _jars(warehouse: str) -> Check:
-    from backfill_manager.execution.connectors import missing_jars
-
     try:
         missing = missing_jars(warehouse)
     except (BackfillManagerError, OSError) as error:
@@ -206,8 +202,6 @@ def _folder(name: str, place: str, clock: Clock) -> Check:
 
 
 def _state(settings: Settings, now: datetime) -> Iterator[Check]:
-    from backfill_manager.store import open_store
-
     if is_catalog_schema(settings.state):
         yield Check("tables", "ok", f"{settings.state} is in Spark's catalog; `bfm state check` looks into it")
         return

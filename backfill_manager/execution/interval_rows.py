@@ -28,7 +28,7 @@ from backfill_manager.store.sql_guard import identifier
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backfill_manager.planning.data_gaps import Numbers
+    from backfill_manager.store.data_table_log import Numbers
 
 MAX_BINS: Final = 200_000
 _DAY_US: Final = 86_400_000_000

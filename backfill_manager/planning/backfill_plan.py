@@ -22,6 +22,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from backfill_manager.clock import format_instant, micros
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
@@ -42,7 +45,6 @@ from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.store.table_properties import arrow_schema
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from backfill_manager.planning.dry_run_reruns import Rerun
@@ -118,8 +120,6 @@ class BackfillPlan:
     @cached_property
     def skipped(self) -> dict[str, int]:
         """Numbers of skipped items by reason."""
-        import pyarrow.compute as pc
-
         reasons = {entry["values"]: entry["counts"] for entry in pc.value_counts(self.items["reason"]).to_pylist()}
         reasons.pop(None, None)
         return dict(sorted(reasons.items()))
@@ -129,8 +129,6 @@ class BackfillPlan:
         """Counts and ends of the plan, ready for JSON; `runs` is what the pending items make, `skipped` counts by
         reason, `first` and `last` are logical dates; `tasks` are those that run, where they were chosen; `reruns` counts the
         runs that go on in place, and their failed tasks."""
-        import pyarrow.compute as pc
-
         ends = pc.min_max(self.items["logical_date"]).as_py()
         again = {rerun.run_id: rerun.failed_tasks for rerun in self.reruns.values()}
         runs = pc.sum(pc.equal(self.batches, self.items["ordinal"]), min_count=0).as_py()
@@ -159,9 +157,6 @@ class BackfillPlan:
 
     def _before_start_date(self) -> int:
         """How many of the items that would run start before the DAG's `start_date`: asked for by hand, or a mistake."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self.dag.start_date is None:
             return 0
         first = pa.scalar(self.dag.start_date, self.items["logical_date"].type)
@@ -170,9 +165,6 @@ class BackfillPlan:
 
     def rows_for(self, backfill_id: str, first_seq: int) -> pa.Table:
         """The items as rows of `backfill_item`; `run_seq` goes with the ordinal."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         n = self.items.num_rows
         made = {
             **{name: self.items[name] for name in self.items.column_names},
@@ -186,8 +178,6 @@ class BackfillPlan:
 
     def first_item(self) -> dict[str, Any] | None:
         """What the tasks of the first run would see; None for a plan of which nothing runs."""
-        import pyarrow.compute as pc
-
         if self.first_key is None:
             return None
         of_run = self._first_run
@@ -201,8 +191,6 @@ class BackfillPlan:
     @cached_property
     def first_key(self) -> TimelineKey | None:
         """Where in the timeline the first run would stand; None for a plan of which nothing runs."""
-        import pyarrow.compute as pc
-
         first = self._first_run
         return (
             timeline_key(pc.min(first["interval_start"]).as_py(), first["partition_key"][0].as_py())
@@ -213,8 +201,6 @@ class BackfillPlan:
     @cached_property
     def _first_run(self) -> pa.Table:
         """Its items."""
-        import pyarrow.compute as pc
-
         numbers = pc.drop_null(self.batches)
         return (
             self.items.filter(pc.fill_null(pc.equal(self.batches, numbers[0]), False))
@@ -264,8 +250,6 @@ def plan_backfill(
     """The plan. `dag` and `dag_version` are the current ones; `existing`: the runs that may meet it, as `existing_runs`
     reads them. An empty range gives an empty plan; `requests.backfill_checks` refuses it, and all else that makes no
     sense, before."""
-    import pyarrow.compute as pc
-
     command = with_defaults(command, dag, now)
     known = _relevant_runs(existing, command, dag)
     if command.kind == "single":
@@ -304,9 +288,6 @@ def existing_runs(store: Store, command: CreateBackfill, dag: DagSpec) -> pa.Tab
     external, on a date asked for or with an interval that reaches into the range. Of a reverted one `state` is null: it counts as
     none. But where the rows of a run before are back, it is as that one was. Columns `run_id run_type state logical_date
     partition_key dag_version interval_start interval_end items is_partial`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     where = [Condition("dag_id", "=", dag.dag_id), *CURRENT_RUNS, *_that_may_meet(command)]
     runs = store.read_arrow("dag_run", _RUN_COLUMNS, where)
     is_partial = runs["is_partial"].cast(pa.bool_())
@@ -318,9 +299,6 @@ def existing_runs(store: Store, command: CreateBackfill, dag: DagSpec) -> pa.Tab
 
 
 def _with_reverts(store: Store, runs: pa.Table, dag_id: str) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if runs["reverted_at"].null_count == runs.num_rows:
         return runs
     restored = runs["restored_run_id"].cast(pa.string())
@@ -344,9 +322,6 @@ def _with_reverts(store: Store, runs: pa.Table, dag_id: str) -> pa.Table:
 def _relevant_runs(existing: pa.Table, command: CreateBackfill, dag: DagSpec) -> pa.Table:
     """The runs that this backfill may meet, each with what a finished partial one is to it: for a whole backfill it counts as
     none, but for `stale` as one that is not of the current version."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not is_whole(command, dag):
         return existing
     live = pa.array(sorted(states.RUN_LIVE), pa.string())
@@ -361,9 +336,6 @@ def _relevant_runs(existing: pa.Table, command: CreateBackfill, dag: DagSpec) ->
 
 def _live_or_until(runs: pa.Table, end: datetime) -> pa.Table:
     """Without the finished runs that end before: what they have done is a part of what is asked for."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     is_live = pc.is_in(runs["state"].cast(pa.string()), pa.array(sorted(states.RUN_LIVE), pa.string()))
     ends = runs["interval_end"].cast(pa.timestamp("us", tz="UTC"))
     reaches = pc.fill_null(pc.greater_equal(ends, pa.scalar(end, ends.type)), False)
@@ -408,8 +380,6 @@ def _named(
     *, interval_start: Sequence[datetime] = (), interval_end: Sequence[datetime] = (), partition_key: Sequence[str] = ()
 ) -> pa.Table:
     """What a person named one by one, in the order of making, in the shape that `intervals` gives."""
-    import pyarrow as pa
-
     n = len(interval_start) or len(partition_key)
     nothing: list[None] = [None] * n
     starts = pa.array([micros(at) for at in interval_start] or nothing, pa.int64())
@@ -421,9 +391,6 @@ def _named(
 
 
 def _known_runs(existing: pa.Table, dag_version: int) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     existing = existing.filter(pc.is_valid(existing["state"]))
     return pa.table({
         "logical_date": existing["logical_date"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()),
@@ -433,8 +400,6 @@ def _known_runs(existing: pa.Table, dag_version: int) -> pa.Table:
 
 
 def _as_items(planned: pa.Table) -> pa.Table:
-    import pyarrow as pa
-
     instant = pa.timestamp("us", tz="UTC")
     fields = [
         pa.field("ordinal", pa.int64(), nullable=False),
@@ -449,9 +414,6 @@ def _as_items(planned: pa.Table) -> pa.Table:
 def _for_json(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column, instants spelled as `format_instant` does; whole seconds all at once, as there may be a
     million of them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not pa.types.is_timestamp(column.type):
         values: list[Any] = column.to_pylist()
         return values

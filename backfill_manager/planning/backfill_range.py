@@ -22,15 +22,12 @@ def with_defaults(command: CreateBackfill, dag: DagSpec, now: datetime) -> Creat
     """The command with what was left out of it: the ends of its range, which are the DAG's own `start_date` and the last
     interval that is complete now, but none after the DAG's `end_date`; and `batch`."""
     if command.batch is None:
-        command = command.evolve(batch=AUTO if _may_batch(command, dag) else 1)
+        may = dag.batchable and command.kind not in NOTHING_TO_BATCH and command.reprocess != "failed_tasks"
+        command = command.evolve(batch=AUTO if may else 1)
     if command.kind not in RANGED:
         return command
     start = command.start_date or dag.start_date
     return command.evolve(start_date=start, end_date=command.end_date or _last_end(command, dag, start, now))
-
-
-def _may_batch(command: CreateBackfill, dag: DagSpec) -> bool:
-    return dag.batchable and command.kind not in NOTHING_TO_BATCH and command.reprocess != "failed_tasks"
 
 
 def with_settled_ends(command: CreateBackfill, dag: DagSpec, now: datetime) -> CreateBackfill:

@@ -10,21 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill_manager.model import states
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def covered_ranges(runs: pa.Table, dag_version: int) -> pa.Table:
     """From runs as `backfill_plan.existing_runs` reads them (those without a state count as none), those with `items > 1`:
     `covers_from`, `covers_until` (epoch micros, half-open), `cover_is_live`, `cover_has_success`, `cover_is_fresh` (a
     success of `dag_version` or a later one), in the order of time."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     is_batch = pc.and_(pc.greater(runs["items"], 1), pc.is_valid(runs["interval_start"]))
     counts_as_none = pc.and_(pc.is_null(runs["state"]), pc.is_valid(runs["interval_start"]))
     chosen = runs.filter(pc.or_(is_batch, counts_as_none) if pc.any(is_batch).as_py() else is_batch)
@@ -43,8 +40,6 @@ def covered_ranges(runs: pa.Table, dag_version: int) -> pa.Table:
 
 
 def _micros(instants: pa.ChunkedArray) -> pa.ChunkedArray:
-    import pyarrow as pa
-
     return instants.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
 
 

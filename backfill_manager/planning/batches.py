@@ -9,13 +9,13 @@ batch that failed, and stay by themselves. The dry run counts whole columns by t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill_manager.model import states
 from backfill_manager.model.records import BackfillItem
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def next_batch(items: Sequence[BackfillItem], most: int) -> int:
@@ -51,8 +51,6 @@ def _touch(earlier: BackfillItem, later: BackfillItem) -> bool:
 def batches(items: pa.Table, most: int, *, run_backwards: bool) -> pa.ChunkedArray:
     """For each item of a plan the ordinal of the first item of its run; null for the skipped. What `next_batch` gives
     when it is asked again and again, for a million items at once."""
-    import pyarrow.compute as pc
-
     pending, ordinals = pc.equal(items["state"], states.PENDING), items["ordinal"]
     if most == 1 or items.num_rows < 2:
         return pc.if_else(pending, ordinals, None)
@@ -64,8 +62,6 @@ def batches(items: pa.Table, most: int, *, run_backwards: bool) -> pa.ChunkedArr
 
 def stretches(items: pa.Table, *, run_backwards: bool) -> list[int]:
     """How many pending items there are without a gap between them, for each such stretch in the order of making."""
-    import pyarrow.compute as pc
-
     pending = pc.equal(items["state"], states.PENDING)
     islands = _islands(items, run_backwards) if items.num_rows > 1 else items["ordinal"]
     counted = pc.value_counts(islands.filter(pending)).to_pylist()  # in the order in which they appear
@@ -74,10 +70,6 @@ def stretches(items: pa.Table, *, run_backwards: bool) -> list[int]:
 
 def batches_of(items: pa.Table, sizes: Sequence[int]) -> pa.ChunkedArray:
     """The same as `batches` for runs of these sizes, which cut up the stretches."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     pending = pc.equal(items["state"], states.PENDING).to_numpy()
     firsts = items["ordinal"].to_numpy().copy()
     lengths = np.array(sizes, np.int64)
@@ -87,9 +79,6 @@ def batches_of(items: pa.Table, sizes: Sequence[int]) -> pa.ChunkedArray:
 
 def _islands(items: pa.Table, run_backwards: bool) -> pa.ChunkedArray:
     """For each of two or more items the ordinal of the first of those without a gap between them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     pending = pc.equal(items["state"], states.PENDING)
     starts, ends = items["interval_start"], items["interval_end"]
     touch = pc.equal(ends[1:], starts[:-1]) if run_backwards else pc.equal(ends[:-1], starts[1:])

@@ -17,20 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backfill_manager.schemas.findings import FINDINGS, WROTE_NO_ROW, Finding
-from backfill_manager.store.data_table_log import Changes, Files, TableLog
+from backfill_manager.store.data_table_log import Changes, Files, Flags, Numbers, TableLog
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
-
-Reason = tuple[Finding, "Flags", Callable[[int], str]]  # where, and why in words, by the number of the interval
+Reason = tuple[Finding, Flags, Callable[[int], str]]  # where, and why in words, by the number of the interval
 NEIGHBOURS: Final = 7  # on either side, that say what is usual: intervals, or weeks
 MIN_NEIGHBOURS: Final = 5  # altogether
 MIN_WEEKS: Final = 3  # altogether, with rows of the same weekday and hour

@@ -15,9 +15,10 @@ import graphlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill_manager.clock import from_micros
 from backfill_manager.dags.definition import DagSpec, has_macros
@@ -29,13 +30,9 @@ from backfill_manager.planning.backfill_range import MAX_ITEMS
 from backfill_manager.planning.interval_overlap import Spans, micros_of
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.store.data_table_log import Numbers
 from backfill_manager.store.sql_guard import tables_read
 from backfill_manager.value_rules import name_or_path
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from backfill_manager.planning.interval_overlap import Numbers
 
 Dags = Mapping[str, tuple[DagSpec, int]]  # by dag_id: the current definition of an active DAG, and its version
 PlanOne = Callable[[CreateBackfill, DagSpec, int], BackfillPlan]
@@ -154,8 +151,6 @@ class _Changed:
 
 
 def _changed(plans: Iterable[BackfillPlan]) -> _Changed:
-    import pyarrow.compute as pc
-
     firsts, lasts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for plan in plans:
         will_run = pc.and_(pc.equal(plan.items["state"], states.PENDING), pc.is_valid(plan.items["interval_start"]))
@@ -197,8 +192,6 @@ def _command_for(root: CreateBackfill, dag: DagSpec, changed: _Changed) -> Creat
 
 def _only_meeting(plan: BackfillPlan, changed: _Changed) -> BackfillPlan:
     """The items that overlap what changes, numbered anew."""
-    import pyarrow as pa
-
     meets = Spans(changed.first, changed.last).meeting(*_intervals(plan.items)) > 0
     items = plan.items.filter(pa.array(meets))
     ordinals = pa.array(np.arange(1, items.num_rows + 1))
@@ -207,9 +200,6 @@ def _only_meeting(plan: BackfillPlan, changed: _Changed) -> BackfillPlan:
 
 def _within_dates(plan: BackfillPlan) -> BackfillPlan:
     """With the items outside of the dates of its DAG skipped."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     items = plan.items
     for reason, is_outside, end in (
         ("before start_date", pc.less, plan.dag.start_date),

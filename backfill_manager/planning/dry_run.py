@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from backfill_manager.model.records import DagRun, Pool
 from backfill_manager.planning.backfill_plan import BackfillPlan
@@ -13,10 +12,7 @@ from backfill_manager.planning.dry_run_reruns import with_reruns
 from backfill_manager.planning.estimates import FilesOf, with_estimates
 from backfill_manager.planning.plan_waits import CheckWaits, with_waits
 from backfill_manager.planning.timeline import OF_TIMELINE, number_of
-from backfill_manager.store.base import Condition
-
-if TYPE_CHECKING:
-    from backfill_manager.store.base import Store
+from backfill_manager.store.base import Condition, Store
 
 
 def with_dry_run(

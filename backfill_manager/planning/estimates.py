@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,9 +29,7 @@ from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.interval_overlap import Spans, micros_of
 from backfill_manager.planning.timeline import OF_TIMELINE
 from backfill_manager.store.base import Condition, Store, matching
-
-if TYPE_CHECKING:
-    from backfill_manager.planning.interval_overlap import Numbers
+from backfill_manager.store.data_table_log import Numbers
 
 FIGURES: Final = ("rows", "files", "bytes")
 MAX_PAST_RUNS: Final = 100

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +15,7 @@ import pyarrow.compute as pc
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.model import states
 from backfill_manager.schemas.backfill_options import CreateBackfill
-
-if TYPE_CHECKING:
-    from backfill_manager.planning.interval_overlap import Numbers
+from backfill_manager.store.data_table_log import Numbers
 
 
 @dataclass(frozen=True)

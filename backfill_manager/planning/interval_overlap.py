@@ -6,15 +6,10 @@ that begin before `end` without those that end before `start`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.int64]
+from backfill_manager.store.data_table_log import Numbers
 
 
 class Spans:
@@ -35,8 +30,6 @@ class Spans:
 
 def micros_of(instants: pa.ChunkedArray) -> Numbers:
     """A column of instants without nulls, as epoch micros."""
-    import pyarrow as pa
-
     numbers: Numbers = instants.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
     return numbers
 

@@ -14,7 +14,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill_manager.dags.bundles.files import read_snapshot
 from backfill_manager.dags.bundles.manifest import MANIFEST
@@ -24,9 +27,6 @@ from backfill_manager.model.records import Backfill, DagVersion
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Condition, Store, matching
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _WORD: Final = re.compile(r"[^\W_]+")  # `daily_flights` is two: a mention may join them in another way
 _FINDS_BY_ITSELF: Final = frozenset({"glob", "rglob", "iterdir", "listdir", "scandir", "walk", "importlib", "pkgutil"})
 _NO_NAME: Final = frozenset({"init", "main"})  # of a package: its folder is its name
@@ -35,9 +35,6 @@ _NO_NAME: Final = frozenset({"init", "main"})  # of a package: its folder is its
 def runs_for_stale(runs: pa.Table, store: Store, dag: DagSpec, dag_version: int) -> pa.Table:
     """`runs` as `existing_runs` reads them: those of an equal version with the current number, and those that a stale backfill
     left behind as a success of an older version."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     versions, run_states = runs["dag_version"], runs["state"].cast(pa.string())
     equal = pa.array(_equal_versions(store, dag.dag_id, dag_version, set(versions.to_pylist())), pa.int64())
     left = pa.array(_left_behind(store, dag.dag_id), pa.string())

@@ -5,15 +5,15 @@ from __future__ import annotations
 import bisect
 from collections.abc import Collection
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill_manager.clock import from_micros
 from backfill_manager.model.records import TableAccess
 from backfill_manager.store.base import Condition, Store
 from backfill_manager.value_rules import table_key, table_keys
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 REVERT: Final = "revert"  # of `TableAccess.access`
 
@@ -62,9 +62,6 @@ def read_written(store: Store, names: Collection[str]) -> dict[str, WrittenInter
     found = {name: WrittenIntervals() for name in names}
     if not found:
         return found
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     columns = ("table_name", "table_path", "interval_start", "interval_end", "partition_key")
     where = [Condition("access", "in", ("write", REVERT)), Condition("succeeded", "=", True)]
     rows = without_reverted(store.read_arrow(TableAccess.TABLE, (*columns, "dag_id", "run_id", "access"), where))
@@ -83,8 +80,6 @@ def read_written(store: Store, names: Collection[str]) -> dict[str, WrittenInter
 
 def _joined(rows: pa.Table) -> list[tuple[datetime | None, datetime | None, str | None]]:
     """The intervals and partitions of these rows, of which there may be many: those that touch or overlap are one."""
-    import pyarrow as pa
-
     micros = (
         rows[name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
         for name in ("interval_start", "interval_end")
@@ -107,9 +102,6 @@ def _joined(rows: pa.Table) -> list[tuple[datetime | None, datetime | None, str 
 def without_reverted(accesses: pa.Table) -> pa.Table:
     """Without those of runs that were reverted, nor the rows that say so: as if these runs had never been. Needs the columns
     `dag_id`, `run_id` and `access`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     is_revert = pc.equal(accesses["access"].cast(pa.string()), REVERT)
     if not pc.any(is_revert).as_py():
         return accesses

@@ -4,8 +4,12 @@ as an hourly DAG has 8760 runs a year and one of every minute half a million. Da
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill_manager.clock import UTC, micros
 from backfill_manager.dags.schedule.timezones import start_of_day
@@ -15,10 +19,6 @@ from backfill_manager.planning.timeline import timeline_of
 from backfill_manager.queries.runs import NOT_LISTED, run_view
 from backfill_manager.store.base import Condition, Store
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-
 # A day with runs in several states shows the first of these.
 WORST_FIRST: Final = (states.FAILED, states.RUNNING, states.QUEUED, states.CANCELLED, states.SUCCESS)
 
@@ -26,9 +26,6 @@ WORST_FIRST: Final = (states.FAILED, states.RUNNING, states.QUEUED, states.CANCE
 def calendar(store: Store, dag_id: str, timezone: str, year: int) -> dict[str, dict[str, Any]]:
     """Day (`2013-01-05`) -> `state` (the worst of its runs), `states` (counts), `runs`, `duration_s` (mean of the runs that
     have ended; None when none has). Only runs in the timeline; a batch is a run of each of its days."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     dates, runs = _runs_of(store, dag_id, timezone, year, ("state", "started_at", "ended_at"), all_days=True)
     if not runs.num_rows:
         return {}
@@ -120,10 +117,6 @@ def _runs_of(
 ) -> tuple[list[date], pa.Table]:
     """The days of a year, and the runs on them in the timeline with `day`, from 0; with `all_days` a batch has a row for each
     of its days. The days lie between midnights that Python computes: zones come from there only, as in the planner."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     zone = ZoneInfo(timezone)
     dates = [date(year, 1, 1) + timedelta(days=n) for n in range((date(year + 1, 1, 1) - date(year, 1, 1)).days + 1)]
     midnights = [datetime(one.year, one.month, one.day, tzinfo=zone).astimezone(UTC) for one in dates]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.mapping import spec_with_tasks
+from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.dags.stored_definition import UnreadableSpec, definition_of, definition_or_why
 from backfill_manager.dags.versions import refuse_inactive, why_inactive
 from backfill_manager.errors import NotFound, shorten
@@ -267,12 +268,10 @@ def _made(spec: DagSpec, start: datetime, end: datetime, now: datetime) -> DagRu
 def _view(
     row: DagRow, spec: DagSpec, reached: TimelineWindow, now: datetime, problem: ImportProblem | None
 ) -> dict[str, Any]:
-    from backfill_manager.dags.schedule.timetable import timetable_of
-
     upcoming = next_intervals(spec, reached, now, 1) if row.is_active else []
     return document(
         resources.Dag.model_fields, row,
-        description=None if spec.description is None else shorten(mask_text(spec.description), MAX_LISTED_LENGTH),
+        description=shorten(mask_text(spec.description), MAX_LISTED_LENGTH),
         schedule=spec.schedule, schedule_in_words=timetable_of(spec).describe(), timezone=spec.timezone,
         owner=spec.owner and mask_text(spec.owner),
         version=row.current_version, tags=[mask_text(tag) for tag in shown_column(row, "tags_json") or []],

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -36,12 +36,9 @@ from backfill_manager.planning.written_intervals import REVERT, without_reverted
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Condition, Store
-from backfill_manager.store.data_table_log import TIME_TYPES, TableLog, read_table_log
+from backfill_manager.store.data_table_log import TIME_TYPES, Flags, Numbers, TableLog, read_table_log
 
-if TYPE_CHECKING:
-    from backfill_manager.planning.data_gaps import Flags, Numbers
-
-CountRows = Callable[[str, str, str, Axis], "Numbers | None"]
+CountRows = Callable[[str, str, str, Axis], Numbers | None]
 """Rows in each interval of an axis, of the table at a path, by its column and that column's type; None if it can't be read."""
 
 MAX_INTERVALS: Final = 100_000  # that are looked at together

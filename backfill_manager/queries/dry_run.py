@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
+import pyarrow as pa
+
 from backfill_manager.model import states
 from backfill_manager.queries.item_map import ItemMap, Label, item_map
 
@@ -45,8 +47,6 @@ def _skipped(items: Sequence[Mapping[str, Any]], by_reason: Mapping[str, int]) -
 
 
 def _map_of(items: Sequence[Mapping[str, Any]]) -> ItemMap | None:
-    import pyarrow as pa
-
     if not items:
         return None
     label: Label = "partition_key" if items[0]["logical_date"] is None and items[0]["partition_key"] else "logical_date"

@@ -9,7 +9,7 @@ them, and looks at `MAX_DEADLINES` deadlines of each. With a million task instan
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -76,7 +76,7 @@ def failed_since(store: Store, since: datetime) -> Failures:
                 continue
             seen.add(key)
             newest = groups.get(key) or Failure(run.dag_id, task_id, line, 0, run.run_id, format_instant(run.ended_at))
-            groups[key] = Failure(**{**vars(newest), "runs": newest.runs + 1})
+            groups[key] = replace(newest, runs=newest.runs + 1)
     return Failures(total, tuple(groups.values()), len(runs))
 
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from backfill_manager.clock import format_instant, from_micros
 from backfill_manager.model import states
 from backfill_manager.model.records import BackfillItem
 from backfill_manager.store.base import Condition, Store
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MAX_CELLS: Final = 2000
 STATES: Final = states.ITEM_STATES
@@ -114,9 +114,6 @@ class ItemsSeen:
 
 def read_items_seen(store: Store, backfill_id: str, first: int, last: int, label: Label = "logical_date") -> ItemsSeen:
     """All items as they stand, in one reading; the map is of the ordinals `first` to `last`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     of_it = [Condition("backfill_id", "=", backfill_id)]
     items = store.read_arrow(BackfillItem.TABLE, ["ordinal", "state", "reason", label], of_it)
     by_state = dict.fromkeys(STATES, 0) | dict(_counted(items["state"]))
@@ -127,9 +124,6 @@ def read_items_seen(store: Store, backfill_id: str, first: int, last: int, label
 
 def item_map(items: pa.Table, first: int, last: int, label: Label = "logical_date") -> ItemMap:
     """`items` has `ordinal`, `state` and the column `label`, in any order, with ordinals of `[first, last]`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     # By Arrow's own functions alone: on the way to numpy, or from a list, pyarrow imports pandas (50 MB, half a second).
     per = cell_size(last - first + 1)
     width, begin, end = pa.scalar(per), pa.scalar(0), pa.scalar(per - 1)
@@ -158,16 +152,12 @@ def item_map(items: pa.Table, first: int, last: int, label: Label = "logical_dat
 
 def _counted(values: pa.ChunkedArray) -> Iterator[tuple[Any, int]]:
     """Each value with how often it is there."""
-    import pyarrow.compute as pc
-
     found = pc.value_counts(values)
     return zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True)
 
 
 def _spelled(labels: pa.ChunkedArray) -> list[str | None]:
     """As texts: instants by way of whole numbers, which is many times as fast as by Arrow's own datetimes."""
-    import pyarrow as pa
-
     if not pa.types.is_timestamp(labels.type):
         return list(labels.to_pylist())
     at = labels.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
@@ -177,9 +167,6 @@ def _spelled(labels: pa.ChunkedArray) -> list[str | None]:
 def reasons(items: pa.Table, most: int = 8) -> list[dict[str, Any]]:
     """Why items were left out, failed or were cancelled: `state`, `reason`, `items`; the most frequent first. `items` has
     `state` and `reason`, which may be another one for each item: only `most` of them become Python objects."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     with_states = (states.FAILED, states.SKIPPED, states.CANCELLED)
     has_reason = [pc.equal(items["state"], pa.scalar(state)) for state in with_states]
     with_reason = items.filter(pc.and_(pc.is_valid(items["reason"]), reduce(pc.or_, has_reason)))

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
+
 from backfill_manager.clock import format_instant, from_micros, micros
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import Timetable, timetable_of
@@ -41,8 +43,6 @@ class SelectedDates:
 
 
 def dates_of_items(store: Store, backfill_id: str, ordinals: Ranges, dag: DagSpec) -> SelectedDates:
-    import pyarrow as pa
-
     where = [*matching(backfill_id=backfill_id), Condition("ordinal", "in_ranges", ordinals)]
     names = ["logical_date", "interval_start", "interval_end", "partition_key"]
     read = store.read_arrow(BackfillItem.TABLE, names, where)

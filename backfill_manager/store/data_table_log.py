@@ -15,23 +15,25 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 from urllib.parse import unquote
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from numpy.typing import NDArray
+from pyarrow import fs
+from pyarrow import json as arrow_json
 
 from backfill_manager.store.delta_base import engine_message
 from backfill_manager.store.delta_rs.tables import UNUSABLE, is_engine_error
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from deltalake import DeltaTable
-    from numpy.typing import NDArray
-    from pyarrow import fs
-
-    Numbers = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 FIRST: Final = -(2**62)  # before every value, as the next is after it: of a file of which nothing is known
 PAST: Final = 2**62
@@ -117,9 +119,6 @@ def plain_location(path: str) -> str:
 def read_table_log(path: str, column: str, since: int | None, state_id: str | None) -> TableLog:
     """The table at a path or URI. `since`: the version after which commits are read (None: none of them). A commit is ours when
     its user metadata names the state with this id."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
-
     location = plain_location(path)
     if UNUSABLE.search(location):
         return TableLog("its path has characters that delta-rs does not take")
@@ -154,9 +153,9 @@ def _with_files(known: TableLog, table: DeltaTable, location: str, since: int | 
         files = _files(_added(table), name, kept)
         if kept is None:
             files = Files(files.first, files.past, np.where(files.rows == 0, 0, -1))
-        known = _replaced(known, files=files, name_in_files="" if is_partition else name)
+        known = replace(known, files=files, name_in_files="" if is_partition else name)
         if since is None or since >= known.version:
-            return _replaced(known, changes_from=known.version + 1)
+            return replace(known, changes_from=known.version + 1)
         log = _LogEntries(location)
         entries, changes_from = log.since(since, known.version)
         commits = _Commits(known.column, name, known.kind, state_id, is_partition=is_partition)
@@ -165,13 +164,11 @@ def _with_files(known: TableLog, table: DeltaTable, location: str, since: int | 
         if not is_engine_error(error) and not isinstance(error, ValueError):
             raise
         return _unknown(known, f"its log can't be read: {engine_message(error)}")
-    return _replaced(known, changes=changes, changes_from=changes_from)
+    return replace(known, changes=changes, changes_from=changes_from)
 
 
 def _kept(table: DeltaTable) -> dict[str, pa.BooleanArray] | None:
     """Of the files with deletion vectors which rows are left, by their names; rows beyond the end are. None: too many."""
-    import pyarrow as pa
-
     kept: dict[str, pa.BooleanArray] = {}
     n = 0
     for batch in map(pa.record_batch, table.deletion_vectors()):
@@ -191,9 +188,6 @@ def file_name(path: str) -> str:
 def _files_before(log: _LogEntries, location: str, column: str, base: int) -> tuple[pa.Array, Files]:
     """Paths and places of the files of version `base`, or, where the log does not reach so far back, of the first one that can
     still be read."""
-    import pyarrow as pa
-    from deltalake import DeltaTable
-
     for version in (base, *(one for one in log.checkpoints() if one > base)):
         try:
             added = _added(DeltaTable(location, version=version))
@@ -205,18 +199,11 @@ def _files_before(log: _LogEntries, location: str, column: str, base: int) -> tu
     return pa.array([], pa.string()), Files()
 
 
-def _replaced(known: TableLog, **more: Any) -> TableLog:
-    return TableLog(**{**vars(known), **more})
-
-
 def _unknown(known: TableLog, why: str) -> TableLog:
-    return _replaced(known, why_unknown=why, changes_from=known.version + 1)
+    return replace(known, why_unknown=why, changes_from=known.version + 1)
 
 
 def _not_there(location: str) -> TableLog:
-    from deltalake.fs import DeltaStorageHandler
-    from pyarrow import fs
-
     try:
         system = fs.PyFileSystem(DeltaStorageHandler(location))
         files = system.get_file_info(fs.FileSelector("", allow_not_found=True))
@@ -253,17 +240,12 @@ def _not_opened(location: str, column: str, error: Exception) -> TableLog:
 
 
 def _added(table: DeltaTable) -> pa.Table:
-    import pyarrow as pa
-
     return pa.table(table.get_add_actions(flatten=True))
 
 
 def _files(added: pa.Table, column: str, kept: Mapping[str, pa.BooleanArray] | None = None) -> Files:
     """From the columns of `get_add_actions(flatten=True)`, of which those are missing that no file has. `column`: its name
     there."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     n, there = added.num_rows, frozenset(added.column_names)
     if n == 0:
         return Files()
@@ -292,16 +274,11 @@ def _files(added: pa.Table, column: str, kept: Mapping[str, pa.BooleanArray] | N
 
 
 def _numbers(values: pa.ChunkedArray | pa.Array, null: int) -> Numbers:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found: Numbers = np.asarray(pc.fill_null(values, null).cast(pa.int64()), np.int64)
     return found
 
 
 def _micros(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    import pyarrow as pa
-
     if pa.types.is_date(values.type):
         # There is no cast from days to microseconds of the same kind in all releases.
         values = values.cast(pa.timestamp("s"))
@@ -318,9 +295,6 @@ class _LogEntries:
     """The JSON files of a log."""
 
     def __init__(self, location: str) -> None:
-        from deltalake.fs import DeltaStorageHandler
-        from pyarrow import fs
-
         self._system = fs.PyFileSystem(DeltaStorageHandler(location))
         self._names = [info.base_name for info in self._system.get_file_info(fs.FileSelector(_LOG))]
 
@@ -368,9 +342,6 @@ class _Commits:
     ) -> Changes:
         """`files_before`: paths and places of the files before the first entry, where an entry removes one without saying what it
         held."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         lines, versions = _lines(entries)
         if not lines:
             return Changes()
@@ -415,8 +386,6 @@ class _Commits:
     ) -> tuple[Numbers, Numbers, Flags]:
         """A commit of ours that says that it has replaced intervals has changed rows nowhere else, though its files, written
         anew because of some of their rows, reach further."""
-        import pyarrow as pa
-
         spans = {one: span for one in sorted(metadata) if (span := self._span(metadata[one])) is not None}
         if not spans:
             return first, past, is_placed
@@ -448,7 +417,6 @@ class _Commits:
         files_before: Callable[[], tuple[pa.Array, Files]],
     ) -> None:  # fmt: skip
         """Gives what was removed the places at which it was added: by these entries, or before them."""
-        import pyarrow.compute as pc
 
         def place(known: pa.Array, firsts: Numbers, pasts: Numbers, are_placed: Flags) -> None:
             found = np.asarray(pc.fill_null(pc.index_in(paths[1], known), -1))
@@ -464,8 +432,6 @@ class _Commits:
             place(known, files.first, files.past, (files.first != FIRST) | (files.past != PAST))
 
     def _schema(self) -> pa.Schema:
-        import pyarrow as pa
-
         value = pa.struct([(self._column, pa.string())])
         file = pa.struct(
             [("path", pa.string()), ("dataChange", pa.bool_()), ("stats", pa.string()), ("partitionValues", value)]
@@ -494,9 +460,6 @@ class _Commits:
     def _places(self, files: pa.StructArray) -> tuple[Numbers, Numbers, Flags]:
         """Where the rows of files (the fields of `add` or `remove`) lie, and whether that is known. Rows without a
         value lie nowhere."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self._is_partition:
             text = pc.struct_field(files, ["partitionValues", self._column])
             first, is_known = _instants(text, self._kind)
@@ -556,9 +519,6 @@ def _lines(entries: Iterable[tuple[int, bytes]]) -> tuple[list[bytes], Numbers]:
 
 def _parsed(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     """One row for each line, a document of JSON, with the fields of the schema alone. `ValueError` for what is none."""
-    import pyarrow as pa
-    from pyarrow import json as arrow_json
-
     if not lines:
         return schema.empty_table()
     size = max(map(len, lines)) + 1
@@ -570,9 +530,6 @@ def _parsed(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table:
 
 def _instants(texts: pa.ChunkedArray | pa.Array, kind: str) -> tuple[Numbers, Flags]:
     """Places of values as a log writes them, and which are known: not those that are missing, or that Arrow has no time for."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if kind == "date":
         days = pc.if_else(pc.match_substring_regex(texts, r"^\d{4}-\d\d-\d\d$"), texts, None).cast(pa.date32())
         return _numbers(days.cast(pa.int32()), 0) * DAY, np.asarray(pc.is_valid(days))

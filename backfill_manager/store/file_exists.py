@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
 from backfill_manager.store.data_table_log import plain_location
 from backfill_manager.store.delta_rs.tables import UNUSABLE, is_engine_error
 
@@ -15,9 +18,6 @@ def file_exists(path: str) -> bool:
         return _exists_here(location)
     if UNUSABLE.search(location):
         raise OSError("its path has characters that delta-rs does not take")
-    from deltalake.fs import DeltaStorageHandler
-    from pyarrow import fs
-
     folder, _, name = location.rstrip("/").rpartition("/")
     try:
         found = fs.PyFileSystem(DeltaStorageHandler(folder)).get_file_info(name)

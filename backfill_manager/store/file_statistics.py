@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pyarrow as pa
+from deltalake import DeltaTable
 
 from backfill_manager.store.delta_rs.tables import UNUSABLE, is_engine_error
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def file_statistics(location: str, time_column: str | None) -> pa.Table | None:
@@ -15,9 +13,6 @@ def file_statistics(location: str, time_column: str | None) -> pa.Table | None:
     `first` and `last` value of the time column, in the column's own type: timestamp[us, UTC], timestamp[us] or date32.
     Where they are not known they are null; they are of the type null where nothing is (no such column, or one of another
     type). None if no Delta table can be read there."""
-    import pyarrow as pa
-    from deltalake import DeltaTable
-
     if UNUSABLE.search(location):
         return None
     try:
@@ -37,8 +32,6 @@ def file_statistics(location: str, time_column: str | None) -> pa.Table | None:
 
 def _times(files: pa.Table, time_column: str | None, end: str) -> pa.ChunkedArray | pa.Array:
     """Of a table that is partitioned by the column, it is a partition value and not a statistic."""
-    import pyarrow as pa
-
     names = {name.casefold(): name for name in files.column_names}
     for prefix in (end, "partition"):
         name = names.get(f"{prefix}.{time_column}".casefold()) if time_column else None

@@ -10,20 +10,17 @@ import hashlib
 from collections.abc import Hashable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote
 
 import numpy as np
+import pyarrow as pa
 from cachetools import LRUCache, cached
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
 
-from backfill_manager.store.data_table_log import DAY, file_name, plain_location
+from backfill_manager.store.data_table_log import DAY, Files, Numbers, file_name, plain_location
 from backfill_manager.store.delta_rs.tables import is_engine_error
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyarrow import fs
-
-    from backfill_manager.store.data_table_log import Files, Numbers
 
 MAX_ROWS: Final = 20_000_000  # about a second of reading from a local disk
 MAX_FILES: Final = 2_000
@@ -38,16 +35,12 @@ def counted_in_files(
     """How many rows of these files lie in each interval `starts <= value < ends` (in order, none overlapping another), in the
     units of `data_table_log`; `column` is its name in files, empty if it is in none. None: there is too much to read, or it
     can't be read."""
-    import pyarrow as pa
-    from deltalake.fs import DeltaStorageHandler
-    from pyarrow import fs as arrow_fs
-
     if not column or files.paths is None or len(files.rows) > MAX_FILES:
         return None
     counted = np.zeros(len(starts), np.int64)
     axis = _digest(starts, ends)
     location = plain_location(path)
-    system = arrow_fs.PyFileSystem(DeltaStorageHandler(location))
+    system = fs.PyFileSystem(DeltaStorageHandler(location))
 
     def key(file: str, kept: pa.BooleanArray | None) -> Hashable:
         return location, file, column, axis, None if kept is None else _digest(kept)
@@ -87,7 +80,6 @@ def _rows(system: fs.FileSystem, file: str) -> int:
 
 
 def _places(system: fs.FileSystem, file: str, column: str, kind: str, kept: pa.BooleanArray | None) -> Numbers:
-    import pyarrow as pa
     from pyarrow import parquet
 
     with system.open_input_file(file) as source:

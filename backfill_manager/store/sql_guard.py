@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection
-from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -17,23 +16,31 @@ from typing import TYPE_CHECKING, Final
 from backfill_manager.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from sqlglot import exp
+    from sqlglot import Token, exp
+
+_OPEN: Final = "a quotation mark or a comment does not end"
+
+
+def _tokens(sql: str, dialect: str = "spark") -> list[Token] | None:
+    """None where a quotation mark or a comment does not end. Most commands do without sqlglot, which takes 70 ms to import."""
+    from sqlglot import tokenize
+    from sqlglot.errors import TokenError
+
+    try:
+        return tokenize(sql, read=dialect)
+    except TokenError:
+        return None
 
 
 def split_statements(sql: str, dialect: str) -> list[tuple[str, str]]:
     """(first word, text) of each statement, split at `;` outside of quotes and comments; empty ones are dropped. What can't be
     tokenized is one statement: the engine reports what is wrong with it."""
-    from sqlglot import TokenType, tokenize
-    from sqlglot.errors import TokenError
-
-    try:
-        tokens = tokenize(sql, read=dialect)
-    except TokenError:
+    if (tokens := _tokens(sql, dialect)) is None:
         return [(sql.split(maxsplit=1)[0].upper(), sql.strip())]
     found: list[tuple[str, str]] = []
     start, word = 0, ""
     for token in tokens:
-        if token.token_type == TokenType.SEMICOLON:
+        if token.token_type.name == "SEMICOLON":
             if word:
                 found.append((word, sql[start : token.start].strip()))
             start, word = token.end + 1, ""
@@ -67,18 +74,11 @@ _ENDS_VALUE: Final = ("VAR", "IDENTIFIER", "R_PAREN", "R_BRACKET", "STRING")
 def named_parameters(sql: str, known: Collection[str] = ()) -> dict[str, int]:
     """The parameters `:name` of Spark SQL that are not known, each with its first line; not what looks so within quotation marks
     and comments, or behind a value, a label or a field of a struct. What can't be tokenized has none."""
-    if set(_NAMED.findall(sql)) <= set(known):
-        return {}
-    from sqlglot import TokenType, tokenize
-    from sqlglot.errors import TokenError
-
-    try:
-        tokens = tokenize(sql, read="spark")
-    except TokenError:
-        return {}
     found: dict[str, int] = {}
+    if set(_NAMED.findall(sql)) <= set(known) or (tokens := _tokens(sql)) is None:
+        return found
     for before, colon, name in zip([None, *tokens], tokens, tokens[1:], strict=False):
-        if colon.token_type != TokenType.COLON or name.start != colon.end + 1 or not name.text.isidentifier():
+        if colon.token_type.name != "COLON" or name.start != colon.end + 1 or not name.text.isidentifier():
             continue
         is_label = before is not None and before.end + 1 == colon.start and before.text.isidentifier()
         is_path = before is not None and before.token_type.name in _ENDS_VALUE
@@ -100,13 +100,8 @@ def problem_of_statements(sql: str, *, has_output: bool) -> str | None:
     may_change = has_output and any(word in sql.upper() for word in _CHANGES)
     if not may_be_open and not may_change:
         return None
-    from sqlglot import tokenize
-    from sqlglot.errors import TokenError
-
-    try:
-        tokenize(sql, read="spark")
-    except TokenError:
-        return "a quotation mark or a comment does not end"
+    if _tokens(sql) is None:
+        return _OPEN
     found = split_statements(sql, "spark")
     if has_output and found[0][0] != "BEGIN" and (last := found[-1][0]) in _CHANGES:
         return f"its last statement begins with {last}, and with into=... it is a query, whose rows go into the table"
@@ -127,13 +122,11 @@ _NOT_READ: Final = re.compile(r">>>|\bx\s+'", re.IGNORECASE)  # nor this: a shif
 def problem_of_condition(sql: str) -> str | None:
     """What is wrong with a condition of single rows, as far as it can be known without Spark: of functions, columns and types
     only Spark knows."""
-    from sqlglot import ErrorLevel, parse, tokenize
-    from sqlglot.errors import ParseError, TokenError
+    from sqlglot import ErrorLevel, parse
+    from sqlglot.errors import ParseError
 
-    try:
-        tokens = tokenize(sql, read="spark")
-    except TokenError:
-        return "a quotation mark or a comment does not end"
+    if (tokens := _tokens(sql)) is None:
+        return _OPEN
     kinds = [token.token_type.name for token in tokens]
     if "SEMICOLON" in kinds:
         return "it is one condition, and has no semicolon"
@@ -156,14 +149,11 @@ def problem_of_condition(sql: str) -> str | None:
 
 def with_view(query: str, name: str, definition: str) -> str:
     """The query with a WITH in front, so that this name stands for the definition, whatever table has it too."""
-    from sqlglot import TokenType, tokenize
-    from sqlglot.errors import TokenError
-
     at, view = 0, f"{name} AS ({definition})"
-    with suppress(TokenError):  # the engine reports it
-        first, *rest = tokenize(query, read="postgres")
-        if first.token_type == TokenType.WITH:
-            at = (rest[0] if rest and rest[0].token_type == TokenType.RECURSIVE else first).end + 1
+    begin = (_tokens(query, "postgres") or [])[:2]  # the engine reports what can't be tokenized
+    kinds = [token.token_type.name for token in begin]
+    if kinds[:1] == ["WITH"]:
+        at = begin[1 if kinds[1:] == ["RECURSIVE"] else 0].end + 1
     return f"{query[:at]} {view}, {query[at:]}" if at else f"WITH {view} {query}"
 
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from backfill_manager.errors import StateError
 from backfill_manager.model.records import COMMIT_ORDER, TABLES, Manager, Record, Request, columns
 from backfill_manager.store.table_properties import arrow_schema
 
@@ -56,8 +57,6 @@ class TablesReadWhole(PinnedTables):
         yield from read.cast(arrow_schema(TABLES[table])).to_batches(max_chunksize=BATCH_ROWS)
 
     def check(self) -> None:
-        from backfill_manager.errors import StateError
-
         changed = [table for table, version in self.versions.items() if self._store.version(table) != version]
         if changed:
             raise StateError(

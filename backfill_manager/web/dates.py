@@ -58,15 +58,15 @@ def moved(text: str, was: str, zone: str, edge: Edge) -> str:
 
 def as_typed(at: datetime, zone: str, edge: Edge) -> str:
     """The shortest text that reads as this instant in the zone."""
+    return shortest_text(at, zone, lambda text: _READ[edge](text, zone, name="date"))
+
+
+def shortest_text(at: datetime, zone: str, read: Callable[[str], datetime]) -> str:
+    """The same for any other way to read it."""
     here = at.astimezone(ZoneInfo(zone))
-    days = (here.date(), (here - timedelta(days=1)).date()) if edge == "end_excluded" else (here.date(),)
-    texts = (
-        *(day.isoformat() for day in days), f"{here:%Y-%m-%dT%H:%M}", here.replace(tzinfo=None).isoformat(),
-    )  # fmt: skip
-    for text in texts:
-        if _READ[edge](text, zone, name="date") == at:
-            return text
-    return at.astimezone(ZoneInfo(zone)).isoformat()  # the hour that the clock shows twice
+    days = (f"{here - timedelta(days=n):%Y-%m-%d}" for n in (0, 1))  # the end of a range may be the day before
+    texts = (*days, f"{here:%Y-%m-%dT%H:%M}", here.replace(tzinfo=None).isoformat())
+    return next((text for text in texts if read(text) == at), here.isoformat())  # the hour that the clock shows twice
 
 
 def checked_zone(name: str) -> str:

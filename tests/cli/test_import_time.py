@@ -75,6 +75,24 @@ def test_a_list_loads_what_it_shows_and_no_other_part(
     assert ended.returncode == 0
 
 
+def test_a_server_gives_back_the_memory_of_arrow(tmp_path: Path) -> None:
+    """pyarrow chooses its memory pool when it is imported."""
+    program = """
+import sys
+from backfill_manager.api import server
+from backfill_manager.cli import main
+def serve(app, bound):
+    bound.close()
+    print(sys.modules["pyarrow"].default_memory_pool().backend_name)
+server.serve = serve
+sys.exit(main(["serve", "--port", "0"]))
+"""
+
+    ended = process("-c", program, cwd=tmp_path)
+
+    assert (ended.stdout, ended.returncode) == ("system\n", 0), ended.stderr
+
+
 def test_no_light_command_looks_for_garbage(state: FilledState, tmp_path: Path) -> None:
     state.backfill("b1", {"success": 2})
     program = (

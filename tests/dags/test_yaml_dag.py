@@ -41,7 +41,7 @@ from backfill_manager.settings import LimitSettings
 
 UTC = timezone.utc
 REPOSITORY = Path(__file__).parents[2]
-VALIDATOR = Draft202012Validator(json_schema.shipped())
+VALIDATOR = Draft202012Validator(json_schema.schema())
 HELPERS = """
 from backfill_manager import task
 
@@ -473,9 +473,8 @@ def test_a_module_that_breaks_is_reported_with_the_line_that_names_it_and_its_ow
 # -- the schema -------------------------------------------------------------------------------------------------------
 
 
-def test_the_shipped_schema_is_the_one_that_the_code_makes() -> None:
-    assert json_schema.shipped() == json_schema.schema()
-    Draft202012Validator.check_schema(json_schema.shipped())
+def test_the_schema_is_one_of_the_draft_that_it_names() -> None:
+    Draft202012Validator.check_schema(json_schema.schema())
 
 
 def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:

@@ -9,7 +9,7 @@ import pytest
 from support.executor_fixture import a_launch
 from support.sample_state import FilledState
 
-from backfill_manager.cli.render.lineage import tree_lines
+from backfill_manager.cli.commands.lineage import tree_lines
 from backfill_manager.errors import NotFound
 from backfill_manager.model.records import TableAccess
 from backfill_manager.queries import tables as queries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
@@ -49,8 +50,9 @@ def test_a_healthy_state_has_nothing_to_be_found(store: Store) -> None:
 def test_what_is_committed_can_be_read_as_it_was(store: Store, leader: Leadership) -> None:
     dag, lead = unique("d"), leader()
     first = lead.next_seq(3)
+    conf = json.dumps({"text": WICKED}, indent=2)  # JSON, as other tests check the whole state
     rows = [
-        run(dag, first, logical_date=AT, interval_start=datetime(1, 1, 1, tzinfo=timezone.utc), conf_json=WICKED),
+        run(dag, first, logical_date=AT, interval_start=datetime(1, 1, 1, tzinfo=timezone.utc), conf_json=conf),
         run(dag, first + 1, logical_date=AT.astimezone(timezone(timedelta(hours=-5))), partition_key=""),
         run(dag, first + 2, partition_key=WICKED),
     ]

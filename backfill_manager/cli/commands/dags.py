@@ -298,7 +298,7 @@ def schema(context: CliContext) -> None:
     """
     from backfill_manager.dags.yaml import json_schema
 
-    context.out.print_document(json_schema.shipped())
+    context.out.print_document(json_schema.schema())
 
 
 @group.command("import-errors")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from backfill_manager.cli.command import Command
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import option
+from backfill_manager.cli.render.printer import Column
 from backfill_manager.errors import BackfillManagerError
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ def doctor(
 
     Example: [cyan]bfm doctor --thorough[/]
     """
-    from backfill_manager.cli.render.printer import Column
-
     context.refuse_server()
     found = list(_checks(context, thorough))
     columns = [Column("name", "check", whole=True), Column("status", whole=True), Column("found", fold=True)]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import argument, flag, option
+from backfill_manager.cli.render.printer import Column
+from backfill_manager.humanise import plural
 
 if TYPE_CHECKING:
     from backfill_manager.importers.files import Converted, Translate
@@ -87,8 +89,6 @@ def _convert(context: CliContext, place: str, translate: Translate, to: str | No
 
 
 def _report(context: CliContext, found: Sequence[Converted], to: str | None, force: bool, *, show_text: bool) -> int:
-    from backfill_manager.cli.render.printer import Column
-    from backfill_manager.humanise import plural
     from backfill_manager.importers.files import save
 
     written = [str(path) for path in save(found, Path(to).expanduser(), force=force)] if to is not None else []

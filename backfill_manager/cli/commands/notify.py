@@ -6,6 +6,7 @@ from backfill_manager.cli import options as o
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import argument, option
+from backfill_manager.cli.render.printer import Column
 from backfill_manager.errors import InvalidInput, NotFound
 
 group = Group("notify", "Notifications: messages about runs and backfills, and where they go.")
@@ -28,7 +29,6 @@ def list_(
 
     Example: [cyan]bfm notify list --state waiting --target ops[/]
     """
-    from backfill_manager.cli.render.printer import Column
     from backfill_manager.queries.notifications import EVENTS, STATES
 
     states = o.chosen_states("notify list", "notification", state, STATES)
@@ -61,7 +61,6 @@ def test(
     """
     import socket
 
-    from backfill_manager.cli.render.printer import Column
     from backfill_manager.manager.notification_sender import AppriseChannel
     from backfill_manager.manager.notification_settings import targets_of
 

@@ -52,6 +52,11 @@ def serve(
     from backfill_manager.file_descriptors import raise_limit
 
     raise_limit()
+    # This process does nothing but serve, and imports pyarrow further down. In almost any call pyarrow imports pandas, only
+    # to check whether a value is one of its series (50 MB, half a second), and works without it. Its own memory pools, one
+    # for each thread, give nothing back: another 60 MB under load.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    sys.meta_path.insert(0, _WithoutPandas())
     settings = context.settings
     host = host or settings.api.host
     server.check_host(settings, host)
@@ -62,11 +67,6 @@ def serve(
     context.out.note(f"Serving the state {settings.state} at {url} (Ctrl-C ends it).")
     if not store.exists():
         context.out.note("There is no state yet: a manager creates it (`bfm manager start`), or `bfm state init`.")
-    # This process does nothing but serve, and has not imported pyarrow yet. In almost any call pyarrow imports pandas, only
-    # to check whether a value is one of its series (50 MB, half a second), and works without it. Its own memory pools, one
-    # for each thread, give nothing back: another 60 MB under load.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    sys.meta_path.insert(0, _WithoutPandas())
     gc.set_threshold(*GC_THRESHOLD)
     with _preparing(store):
         server.serve(app, bound)

@@ -14,6 +14,7 @@ from backfill_manager.cli.render.printer import Column, format_value
 from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import plural
 from backfill_manager.masking import mask_values, masked_json, secrets_in
+from backfill_manager.schemas import errors
 from backfill_manager.schemas.request_kinds import STATE_COMPACT, STATE_PRUNE
 
 if TYPE_CHECKING:
@@ -124,7 +125,6 @@ def _pruned_here(context: CliContext, backend: LocalBackend, *, dry_run: bool) -
     from backfill_manager.manager.retention import Sweep, ages
     from backfill_manager.manager.short_leadership import prune_state
     from backfill_manager.manager.snapshots import own_snapshots
-    from backfill_manager.schemas import errors
 
     settings, store = context.settings, backend.store
     if not ages(settings.retention):

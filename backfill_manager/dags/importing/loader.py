@@ -20,10 +20,12 @@ from functools import partial
 from pathlib import Path
 from queue import LifoQueue
 from threading import Condition, Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backfill_manager.clock import SystemClock
+from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.importing.bundle_path import enter_bundle
 from backfill_manager.dags.importing.import_failure import (
     MAX_TRACEBACK_LENGTH,
     FailedFile,
@@ -33,10 +35,8 @@ from backfill_manager.dags.importing.import_failure import (
 )
 from backfill_manager.dags.importing.parse_file import ParseJob
 from backfill_manager.errors import BackfillManagerError, InvalidDag, InvalidInput, shorten
+from backfill_manager.masking import mask_text
 from backfill_manager.processes.fork_server_client import ForkedProcess, ForkServerProcess, ForkServers, NoProcess
-
-if TYPE_CHECKING:
-    from backfill_manager.dags.authoring import Dag
 
 _PRELOADABLE: Final = ("pyspark", "pandas")  # costly to import; a worker has it once a file has needed it
 MAX_WORKERS: Final = 4
@@ -270,8 +270,6 @@ def _parsed(output: bytes, file: str) -> ParsedFile | FailedFile:
 def _sanitized(failed: FailedFile) -> FailedFile:
     """Not longer than lists can repeat, and without secrets once more: with this environment, as the file may have taken one out
     of that of its process."""
-    from backfill_manager.masking import mask_text
-
     message = shorten(to_utf8(mask_text(failed.message)), MAX_MESSAGE_LENGTH)
     traceback = shorten(to_utf8(mask_text(failed.traceback)), MAX_TRACEBACK_LENGTH)
     return dataclasses.replace(failed, message=message, traceback=traceback)
@@ -304,8 +302,6 @@ def load_file(path: str | Path, *, root: Path | None = None) -> list[Dag]:
     do those of the caller. The next call takes the folder and the modules that were imported from it out again, so it executes
     files that were edited anew; functions of the call before keep the modules they have, but import from the new one. A module
     of another place that was loaded under the name of one of the bundle's is taken out of `sys.modules`."""
-    from backfill_manager.dags.importing.bundle_path import enter_bundle
-
     file = Path(path).absolute()
     if not file.is_file():
         raise InvalidInput(f"{path} is not a file")

@@ -1,39 +1,26 @@
-"""The JSON Schema of `*.dag.yaml` files, for editors: `dag.schema.json`, printed by `bfm dags schema`.
-
-Made from `schemas.dag_settings` and the defaults of `DagSpec` and `TaskSpec`. A test holds that the shipped file is what
-`schema()` gives; after a change:
-
-    python -m backfill_manager.dags.yaml.json_schema > backfill_manager/dags/yaml/dag.schema.json
-"""
+"""The JSON Schema of `*.dag.yaml` files, for editors: what `bfm dags schema` prints. Made from `schemas.dag_settings` and the
+defaults of `DagSpec` and `TaskSpec`."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from importlib import resources
-from typing import Any, Final
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.schemas.dag_settings import YamlDag, adapter
 
-FILE: Final = "dag.schema.json"
 Schema = dict[str, Any]
 
 
-def shipped() -> Schema:
-    schema: Schema = json.loads(resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8"))
-    return schema
+class _WithoutTitles(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
 
 
 def schema() -> Schema:
-    from pydantic.json_schema import GenerateJsonSchema
-
-    from backfill_manager.schemas.dag_settings import YamlDag, adapter
-
-    class WithoutTitles(GenerateJsonSchema):
-        def field_title_should_be_set(self, schema: Any) -> bool:
-            return False
-
-    made = adapter(YamlDag).json_schema(schema_generator=WithoutTitles)
+    made = adapter(YamlDag).json_schema(schema_generator=_WithoutTitles)
     definitions = made.pop("$defs")
     _add_defaults(made["properties"], DagSpec)
     for each in definitions.values():
@@ -48,7 +35,3 @@ def _add_defaults(properties: dict[str, Schema], spec: type[DagSpec] | type[Task
     for name, entry in properties.items():
         if isinstance(defaults.get(name, ...), str | int | float | None) and name not in ("sql", "bash", "dag_id"):
             entry["default"] = defaults[name]
-
-
-if __name__ == "__main__":
-    print(json.dumps(schema(), indent=2))

@@ -194,8 +194,8 @@ class Expressions(Walk):
         """`before >> after`; what is left to be put before others is given."""
         (left, one), (right, other) = before, after
         first = other.first if other and other.first else right
-        for symbol in _ends(one):
-            symbol.put_before(_beginnings(other))
+        for symbol in _outer(one, lambda each: each.downstream):
+            symbol.put_before(_outer(other, lambda each: each.upstream))
         if self._is_list((tail_of(left), one)) and self._is_list((first, other)):
             left, settled = self._settled(left), self._settled(first)
             self.sink.append(Block(f"for before in {left}:", [Code(f"before >> {settled}")]))
@@ -342,14 +342,6 @@ class _Hold(ast.NodeTransformer):
 
 def _is_template(node: ast.JoinedStr) -> bool:
     return any(isinstance(one, ast.Constant) and templates.has_template(str(one.value)) for one in node.values)
-
-
-def _ends(tasks: Tasks | None) -> list[Symbol]:
-    return _outer(tasks, lambda one: one.downstream)
-
-
-def _beginnings(tasks: Tasks | None) -> list[Symbol]:
-    return _outer(tasks, lambda one: one.upstream)
 
 
 def _outer(tasks: Tasks | None, neighbours: Callable[[Symbol], set[Symbol]]) -> list[Symbol]:

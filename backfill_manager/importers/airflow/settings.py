@@ -8,6 +8,7 @@ from typing import Final
 
 from backfill_manager.importers.source import Source, keywords_of, names_in
 from backfill_manager.importers.writer import call, keywords, quoted, unparse
+from backfill_manager.model.states import TRIGGER_RULES
 
 Report = Callable[[ast.AST, str, str], None]  # where, what, what instead
 Settings = dict[str, str]
@@ -22,10 +23,6 @@ _DAG_RENAMED: Final = {
     "concurrency": "max_active_tasks", "tags": "tags", "description": "description",
 }  # fmt: skip
 RULES: Final = {"none_failed_or_skipped": "none_failed_min_one_success", "dummy": "always"}
-OUR_RULES: Final = (
-    "all_success", "all_failed", "all_done", "one_success", "one_failed", "none_failed", "none_failed_min_one_success",
-    "none_skipped", "always",
-)  # fmt: skip
 _CALLBACKS: Final = {
     "on_success_callback": "on_success=", "on_failure_callback": "on_failure=", "on_execute_callback": "the task itself",
     "on_retry_callback": "on_failure=, which is called after the last try", "on_skipped_callback": "a task after it",
@@ -165,7 +162,7 @@ class SettingsReader:
             self._report(node, f"trigger_rule={unparse(node)}", "Set one of the rules in docs/authoring.md")
             return None
         text = RULES.get(str(text), str(text))
-        if text not in OUR_RULES:
+        if text not in TRIGGER_RULES:
             self._report(node, f"the trigger rule {text}", "Set one of the rules in docs/authoring.md")
             return None
         return None if text == "all_success" else quoted(text)

@@ -18,6 +18,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+from delta.tables import DeltaTable
 from pyspark.sql import functions as f
 
 from backfill_manager.errors import LostLease, StateError
@@ -26,15 +28,12 @@ from backfill_manager.store.base import Condition, Term, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS, marked_commits
 from backfill_manager.store.delta_spark.tables import DeltaSparkTables, own_session
+from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 from backfill_manager.store.sql_text import SPARK, predicate, python_columns, select
 from backfill_manager.store.table_properties import LEADER_APP_ID, LED_TABLES
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from delta.tables import DeltaTable
-
     from backfill_manager.store.delta_spark.store import DeltaSparkStore
-    from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 
 COMPACT_AFTER: Final = 100  # commits to a table
 WRITE_ATTEMPTS: Final = 5

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -23,9 +24,6 @@ from backfill_manager.store.delta_spark.tables import BEGUN, DONE, DeltaSparkTab
 from backfill_manager.store.sql_guard import tables_named
 from backfill_manager.store.whole_tables import FILLING_ORDER, PinnedTables, TablesReadWhole
 from backfill_manager.store.wrong_rows import Wrong
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Functions that call any Java method: the one way in which a query could do something other than read.
 _ESCAPES: Final = ("java_method", "reflect", "try_reflect")
@@ -69,8 +67,6 @@ class DeltaSparkStore(DeltaStore):
         return TablesReadWhole(self)
 
     def fill(self, batches_of: Callable[[str], Iterator[pa.RecordBatch]]) -> None:
-        import pyarrow as pa
-
         self.init()
         self.tables.note_import(BEGUN)
         for table in FILLING_ORDER:

@@ -6,13 +6,16 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from backfill_manager.errors import StateError
 from backfill_manager.model.records import RECORDS, SCHEMA_VERSION, Manager, Record
@@ -23,11 +26,6 @@ from backfill_manager.store.delta_spark.java_classes import DELTA, java_class
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction, is_available
 from backfill_manager.store.sql_text import SPARK, arrow_table
 from backfill_manager.store.table_properties import LED_TABLES, VERSION_PROPERTY, arrow_schema, properties
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 # A state table is small: one partition is enough for its log, its shuffles and its files' list. No control decision may
 # wait for the slots of tasks, hence the pool (execution.session puts it before all others).
@@ -168,8 +166,6 @@ class DeltaSparkTables(DeltaTables):
 
     def rows_frame(self, record: type[Record], rows: Sequence[Record] | pa.Table, session: SparkSession) -> DataFrame:
         """With the table's own schema."""
-        import pyarrow as pa
-
         if isinstance(rows, Sequence):
             rows = pa.RecordBatchReader.from_stream(arrow_table(record, rows)).read_all()
         return session.createDataFrame(rows, schema=spark_schema(record))
@@ -214,6 +210,4 @@ class DeltaSparkTables(DeltaTables):
 
 
 def spark_schema(record: type[Record]) -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     return from_arrow_schema(arrow_schema(record))

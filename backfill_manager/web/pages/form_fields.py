@@ -26,7 +26,8 @@ from backfill_manager.requests.json_input import parse_conf, parse_overrides
 from backfill_manager.schemas.backfill_options import BackfillInput, BackfillSettings, CreateBackfill
 from backfill_manager.schemas.errors import INVALID_VALUE
 from backfill_manager.schemas.fields import DeclaredField, fields_of
-from backfill_manager.web.dates import Edge, checked_zone, for_command, moved
+from backfill_manager.web.dates import Edge, checked_zone, for_command, moved, shortest_text
+from backfill_manager.web.dates import as_typed as moment_as_typed
 from backfill_manager.web.page import message_of
 
 T = TypeVar("T")
@@ -205,31 +206,18 @@ def typed_of_copy(options: Mapping[str, Any], settings: Mapping[str, Any], dag: 
     shown. Its range stays the same, whatever the clock says by now."""
     typed = {name: "" for name in INPUTS} | {name: as_typed(name, value) for name, value in settings.items()}
     typed |= {name: as_typed(name, options.get(name, False)) for name in CHECKBOXES}
-    kind, zone = options["kind"], ZoneInfo(dag.timezone)
+    kind, zone = options["kind"], dag.timezone
     typed |= {"kind": kind, "by": options.get("by", "runs"), "reprocess": options["reprocess"]}
     typed["partitions"] = "\n".join(options.get("partitions", ()))
     dates = [parse_instant(text) for text in options.get("dates", ())]
-    read_day = partial(parse_date, timezone=dag.timezone, name="dates")
-    typed["dates"] = "\n".join("T".join(filter(None, _moment_typed(at, zone, read_day))) for at in dates)
+    typed["dates"] = "\n".join(moment_as_typed(at, zone, "at") for at in dates)
     start, end = (parse_instant(at) if (at := options.get(f"{name}_date")) else None for name in ("start", "end"))
     if start is not None:
-        read = partial(parse_start, timezone=dag.timezone, name="start_date")
-        typed["start_date"], typed["start_time"] = _moment_typed(start, zone, read)
+        typed["start_date"], _, typed["start_time"] = moment_as_typed(start, zone, "start").partition("T")
     if end is not None:
-        typed["end_date"], typed["end_time"] = _moment_typed(end, zone, lambda text: read_end(dag, kind, text, start))
-    return _moved(typed, dag.timezone, field_zone)
-
-
-def _moment_typed(at: datetime, zone: ZoneInfo, read: Callable[[str], datetime]) -> tuple[str, str]:
-    """Day and time of the zone, in the shortest form that reads as this instant."""
-    here = at.astimezone(zone)
-    for text in (f"{here:%Y-%m-%d}", f"{here:%Y-%m-%dT%H:%M}", here.replace(tzinfo=None).isoformat()):
-        if read(text) == at:
-            break
-    else:  # the hour that the clock shows twice
-        text = at.isoformat()
-    day, _, time = text.partition("T")
-    return day, time
+        text = shortest_text(end, zone, lambda text: read_end(dag, kind, text, start))
+        typed["end_date"], _, typed["end_time"] = text.partition("T")
+    return _moved(typed, zone, field_zone)
 
 
 def read_form(typed: Typed, dag: DagSpec, errors: Errors, zone: str) -> CreateBackfill | None:
