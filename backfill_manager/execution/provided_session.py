@@ -19,6 +19,7 @@ log = get_logger("spark")
 
 TIME_ZONE: Final = "spark.sql.session.timeZone"
 SCHEDULER: Final = "spark.scheduler.mode"
+SUBQUERY_THREADS: Final = "spark.sql.subquery.maxThreadThreshold"
 _UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "+00:00"})
 _IS_REMOTE: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")  # as PySpark itself looks
 
@@ -57,6 +58,19 @@ def problem_of(time_zone: str) -> str | None:
     )
 
 
+def shortcomings(scheduler: str, subquery_threads: int) -> list[str]:
+    """What tasks will lack in a session with these settings."""
+    found, where = [], "where this Spark is configured"
+    if scheduler != "FAIR":
+        found.append(f"pools have slots, but no weights and no min_share: set `{SCHEDULER} FAIR` {where}")
+    if subquery_threads < 128:
+        found.append(
+            f"{subquery_threads} tasks at once whose queries have a subquery in a subquery may wait for each other for ever: "
+            f"set `{SUBQUERY_THREADS} 128` {where}"
+        )
+    return found
+
+
 def find_session() -> SparkSession | None:
     """The session of a SparkContext that this process has already; None where there is none. `InvalidConfig` if a manager can't
     use it."""
@@ -69,10 +83,7 @@ def find_session() -> SparkSession | None:
     if problem := problem_of(str(session.newSession().conf.get(TIME_ZONE))):  # tasks have sessions of their own
         raise InvalidConfig(problem)
     mode = session.sparkContext.getConf().get(SCHEDULER, "FIFO")
-    if mode != "FAIR":
-        log.warning(
-            f"pools have slots, but no weights and no min_share: set `{SCHEDULER} FAIR` where this Spark is configured",
-            mode=mode,
-        )
+    for shortcoming in shortcomings(str(mode), int(session.conf.get(SUBQUERY_THREADS, "16"))):
+        log.warning(shortcoming)
     log.info("using the Spark session that is there", application_id=session.sparkContext.applicationId)
     return session

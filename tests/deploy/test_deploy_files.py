@@ -33,7 +33,7 @@ from backfill_manager.cli.context import CliContext
 from backfill_manager.dags.bundles.environment import FOLDER as ENVIRONMENTS
 from backfill_manager.errors import InvalidConfig, ServiceFailed, SparkGone
 from backfill_manager.execution.jars import MIN_JAVA, java
-from backfill_manager.execution.provided_session import SCHEDULER, TIME_ZONE, problem_of
+from backfill_manager.execution.provided_session import SCHEDULER, SUBQUERY_THREADS, TIME_ZONE, problem_of
 from backfill_manager.execution.session import BASE_CONF
 from backfill_manager.manager.manager import DRAIN_S
 from backfill_manager.settings import Settings, load_settings
@@ -607,9 +607,6 @@ def test_a_setting_that_spark_does_not_have_would_be_found() -> None:
 def test_yarn_has_what_the_manager_sets_itself_elsewhere() -> None:
     settings = spark_settings()["yarn"]
     assert {key: settings.get(key) for key in BASE_CONF} == dict(BASE_CONF)
-
-
-SUBQUERY_THREADS = "spark.sql.subquery.maxThreadThreshold"
 
 
 def test_a_databricks_cluster_has_what_a_session_that_is_there_needs() -> None:

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backfill_manager.errors import InvalidConfig
-from backfill_manager.execution.provided_session import find_session, problem_of, refuse_remote, why_remote
+from backfill_manager.execution.provided_session import (
+    find_session,
+    problem_of,
+    refuse_remote,
+    shortcomings,
+    why_remote,
+)
 from backfill_manager.execution.session import SparkProvider
 from backfill_manager.model.records import DagRow, Manager
 from backfill_manager.settings import Settings
@@ -57,6 +63,13 @@ def test_a_session_in_utc_will_do(zone: str) -> None:
 
 def test_a_session_in_another_zone_is_refused_with_what_to_set() -> None:
     assert "set `spark.sql.session.timeZone UTC`" in str(problem_of("Europe/Berlin"))
+
+
+def test_a_session_without_what_tasks_need_is_used_and_each_thing_is_said() -> None:
+    assert shortcomings("FAIR", 128) == []
+    pools, subqueries = shortcomings("FIFO", 16)
+    assert "set `spark.scheduler.mode FAIR`" in pools
+    assert subqueries.startswith("16 tasks at once") and "set `spark.sql.subquery.maxThreadThreshold 128`" in subqueries
 
 
 def test_a_manager_says_at_its_start_that_there_is_only_spark_connect(tmp_path: Path) -> None:
