@@ -120,9 +120,9 @@ Outcome = Succeeded | Failed | Skipped | Cancelled | Lost | PutBack | Postponed
 
 @dataclass(frozen=True)
 class AccessedTable:
-    """One table that a try has read or written."""
+    """One table that a try has read or written, or whose write was reverted."""
 
-    access: Literal["read", "write"]
+    access: Literal["read", "write", "revert"]
     name: str | None  # in the catalog, as schema.table or catalog.schema.table; None: it was named by its path
     path: str | None  # a URI; None: it is not known
     version: int | None = None  # Delta's; None: not a Delta table, or an earlier try has written it

@@ -100,8 +100,6 @@ class AppriseChannel:
 
 @dataclass
 class _Waiting:
-    """What is to be sent to a target."""
-
     rows: dict[tuple[str, str], Notification] = field(default_factory=dict)
     due_at: float | None = None  # of the monotonic clock
     failures: int = 0  # since it last worked
