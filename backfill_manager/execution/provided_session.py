@@ -70,9 +70,7 @@ def find_session() -> SparkSession | None:
         raise InvalidConfig(problem)
     mode = session.sparkContext.getConf().get(SCHEDULER, "FIFO")
     if mode != "FAIR":
-        log.warning(
-            f"pools have slots, but no weights and no min_share: set `{SCHEDULER} FAIR` where this Spark is configured",
-            mode=mode,
-        )
+        advice = f"set `{SCHEDULER} FAIR` where this Spark is configured"
+        log.warning(f"pools have slots, but no weights and no min_share: {advice}", mode=mode)
     log.info("using the Spark session that is there", application_id=session.sparkContext.applicationId)
     return session

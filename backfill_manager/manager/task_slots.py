@@ -140,7 +140,7 @@ def _launch(
         ti=ti, run=run.row, dag=dataclasses.replace(run.spec, tasks=(task,)), task=task,
         version=state.catalog.versions[run.row.dag_id, run.row.dag_version],
         pool=pool, params=params, results=results,
-        timeout_s=task.timeout, priority=ti.priority, memory_mb=memory_of(task.memory, limits),
+        memory_mb=memory_of(task.memory, limits),
         nice=nice_of(task.nice, limits, of_backfill=run.row.backfill_id is not None),
         ended=ended_of(run, task) if task.is_callback else None, preview_id=_preview_of(state, run),
     )  # fmt: skip
