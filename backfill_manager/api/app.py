@@ -1,7 +1,7 @@
 """The composition root of the API: routes, error handlers and middleware.
 
-    request ─► trusted proxies ─► change log ─► security headers ─► limits of the client ─► metrics ─► limits of the body
-            ─► unauthenticated changes ─► HEAD ─► gzip ─► ids with slashes ─► authentication ─► a route
+    request ─► trusted proxies ─► public path ─► change log ─► security headers ─► limits of the client ─► metrics
+            ─► limits of the body ─► unauthenticated changes ─► HEAD ─► gzip ─► ids with slashes ─► authentication ─► a route
 
 Routes read through `conditional_get` (cached by table version, with ETags) and submit commands through `submit` (one row in
 the `request` table).
@@ -22,9 +22,9 @@ from starlette.routing import BaseRoute
 from backfill_manager.api.auth import RejectUnauthenticated, Viewer
 from backfill_manager.api.client_addresses import TrustedProxies
 from backfill_manager.api.client_limits import ClientLimits
-from backfill_manager.api.context import AppContext
+from backfill_manager.api.context import AppContext, Context
 from backfill_manager.api.errors import ErrorPage, add_error_handlers
-from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, OneLook, SecurityHeaders
+from backfill_manager.api.middleware import BodyLimit, ChangeLog, HeadAsGet, OneLook, PublicPath, SecurityHeaders
 from backfill_manager.api.openapi import PREFIX, document_of
 from backfill_manager.api.parameters import KeepSlashes, reject_unknown_parameters
 from backfill_manager.api.preconditions import check_preconditions
@@ -71,8 +71,9 @@ def openapi() -> dict[str, Any]:
     return document_of(api_routes())
 
 
-def _document(_: Viewer) -> Response:
-    return JSONResponse(openapi())
+def _document(context: Context, _: Viewer) -> Response:
+    path = context.settings.api.path
+    return JSONResponse({**openapi(), **({"servers": [{"url": path}]} if path else {})})
 
 
 def _to_health() -> Response:
@@ -105,5 +106,6 @@ def create_app(
     app.add_middleware(monitoring.MeasureRequests, metrics=app.state.metrics)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(ChangeLog, clock=clock)
+    app.add_middleware(PublicPath, path=settings.api.path)
     app.add_middleware(TrustedProxies, networks=settings.api.trusted_proxies)
     return app

@@ -6,9 +6,11 @@ As plain ASGI, so that streams stay streams.
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -70,6 +72,30 @@ def on_start(send: Send, observe: Callable[[Message], None]) -> Send:
         await send(message)
 
     return send_observed
+
+
+class PublicPath(Middleware):
+    """Takes the path of `api.public_url` off each request, so that all that follows knows paths without it, and adds it to
+    `Location`. Pages add it to their own links. A request without it is served as well: by the server's own address."""
+
+    def __init__(self, app: ASGIApp, *, path: str) -> None:
+        super().__init__(app)
+        self._quoted, self._path = path, unquote(path)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        def add_path(message: Message) -> None:
+            headers = MutableHeaders(scope=message)
+            if re.match(r"/(?!/)", headers.get("location", "")):
+                headers["location"] = self._quoted + headers["location"]
+
+        if self._path:
+            path, raw = scope["path"], scope.get("raw_path") or b""
+            if path == self._path or path.startswith(f"{self._path}/"):
+                rest, quoted = path[len(self._path) :] or "/", self._quoted.encode()
+                raw = raw[len(quoted) :] or b"/" if raw.startswith(quoted) else quote(rest).encode()
+                scope = {**scope, "path": rest, "raw_path": raw}
+            send = on_start(send, add_path)
+        await self._app(scope, receive, send)
 
 
 class SecurityHeaders(Middleware):

@@ -84,7 +84,13 @@ def start_session(context: AppContext, request: Request, response: Response, own
     # The digest ties the session to the token: it ends when the token leaves the configuration.
     value = _signer(context).dumps([owner.name, owner.sha256[:16], session.csrf])
     response.set_cookie(
-        COOKIE, str(value), max_age=SESSION_S, path="/", httponly=True, samesite="lax", secure=_is_https(request)
+        COOKIE,
+        str(value),
+        max_age=SESSION_S,
+        path=_path(context),
+        httponly=True,
+        samesite="lax",
+        secure=_is_https(request),
     )
     return session
 
@@ -108,8 +114,13 @@ def end_session(context: AppContext, request: Request, response: Response) -> Se
     session = find_session(context, request)
     if session is not None:
         context.ended_sessions.add(session)
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="lax", secure=_is_https(request))
+    response.delete_cookie(COOKIE, path=_path(context), httponly=True, samesite="lax", secure=_is_https(request))
     return session
+
+
+def _path(context: AppContext) -> str:
+    """Of the cookie: servers under several paths of one host have a session each."""
+    return context.settings.api.path or "/"
 
 
 def _is_https(request: Request) -> bool:

@@ -123,7 +123,7 @@ class Connection:
         kind = response.headers.get("content-type", "nothing").partition(";")[0]
         return Unreachable(
             f"{response.url} answered {response.status_code} with {kind}, which no `bfm serve` does;"
-            " is this the server's address, without a path?"
+            " is this the server's address, without the path of a page?"
         )
 
 

@@ -44,6 +44,7 @@ BASE_CONF: Mapping[str, str] = {
     "spark.ui.retainedTasks": "5000",
     "spark.sql.ui.retainedExecutions": "100",
     "spark.cleaner.periodicGC.interval": "15min",
+    "spark.sql.subquery.maxThreadThreshold": "128",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.allFilesInCrc.thresholdNumFiles": "500",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -54,6 +55,7 @@ LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")  # of Spark 
 NICENESS = 10  # of 19; a process that is nicer by 10 gets a tenth of a contested core
 LOCAL_CONF: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",
+    "spark.broadcast.blockSize": "256k",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
@@ -68,6 +70,16 @@ def fair_scheduler_xml(pools: Iterable[Pool]) -> str:
         for name, mode, weight, min_share in (*named, (quoteattr(CONTROL_POOL), "FIFO", 1000, 1))
     ]
     return f'<?xml version="1.0"?>\n<allocations>\n{"".join(rows)}</allocations>\n'
+
+
+def query_thread_conf(pools: Iterable[Pool]) -> dict[str, str]:
+    """How many threads Spark has for the last stages of queries, and for their shuffles. A query takes one, and while it waits so
+    does each of its subqueries, so with too few of them all wait for ever: eight for each slot, as far as Spark allows."""
+    threads = str(min(1024, max(256, 8 * sum(pool.slots for pool in pools))))
+    return {
+        "spark.sql.resultQueryStage.maxThreadThreshold": threads,
+        "spark.sql.shuffleExchange.maxThreadThreshold": threads,
+    }
 
 
 def jars_beside_deltas(conf: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
@@ -93,11 +105,13 @@ def build_session(
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    pools = list(pools)
     jars, conf = jars_beside_deltas(conf or {})
     with tempfile.NamedTemporaryFile("w", prefix="bfm-pools-", suffix=".xml", encoding="utf-8") as pools_file:
         pools_file.write(fair_scheduler_xml(pools))
         pools_file.flush()  # Spark reads it when it starts, and never again
-        settings = {**BASE_CONF, "spark.scheduler.allocation.file": Path(pools_file.name).as_uri()}
+        allocation_file = {"spark.scheduler.allocation.file": Path(pools_file.name).as_uri()}
+        settings = {**BASE_CONF, **query_thread_conf(pools), **allocation_file}
         is_submitted = os.environ.get("SPARK_ENV_LOADED") or "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit
         if not is_submitted:
             java()

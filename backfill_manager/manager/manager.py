@@ -34,7 +34,7 @@ from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.logged_changes import logged_changes
 from backfill_manager.manager.notification_rules import new_notifications
-from backfill_manager.manager.notification_sender import AppriseChannel, Channel, NotificationSender
+from backfill_manager.manager.notification_sender import AppriseChannel, Channel, NotificationSender, flush
 from backfill_manager.manager.notification_settings import Target, targets_of
 from backfill_manager.manager.openlineage_sender import Client, OpenLineageSender, make_client
 from backfill_manager.manager.planner import Planner, PlanResult
@@ -230,12 +230,16 @@ class Manager:
             self._services.append(self._lineage)
         if self._traces is not None:
             self._services.append(self._traces)
-        self._sender = NotificationSender(
-            state.targets, {target.name: channel for target, channel in term.channels.items()}, clock, on_sent=events.put,
-            details=partial(failures_of, store), public_url=settings.api.public_url,
-        )  # fmt: skip
-        self._sender.put(state.notifications.values())
-        self._services.append(self._sender)
+        self._senders = [
+            NotificationSender(
+                target, channel, clock, on_sent=events.put, details=partial(failures_of, store),
+                public_url=settings.api.public_url,
+            )
+            for target, channel in term.channels.items()
+        ]  # fmt: skip
+        for sender in self._senders:
+            sender.put(state.notifications.values())
+        self._services += self._senders
         self._loop = TickLoop(
             state, store, leader, clock=clock, executor=executor, events=events, plan=planner.plan, parse=bundles.parse,
             table_jobs=table_jobs, check_waits=wait_checkers.want,
@@ -251,7 +255,8 @@ class Manager:
 
     def _has_committed(self, changes: Changes) -> None:
         if made := new_notifications(changes):
-            self._sender.put(made)
+            for sender in self._senders:
+                sender.put(made)
         self._send(changes)
 
     def _send(self, changes: Changes) -> None:
@@ -289,7 +294,7 @@ class Manager:
             if self._shutdown.is_lease_lost:
                 raise LostLease("Another manager has taken the lease; this one has stopped and changes nothing more.")
             self._loop.run_once()  # the last outcomes
-            self._sender.flush()
+            flush(self._senders)
             self._loop.run_once()
             if self._shutdown.problem is not None:
                 raise self._shutdown.problem

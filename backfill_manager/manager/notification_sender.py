@@ -1,4 +1,5 @@
-"""Sends the messages that the state holds, by Apprise, from a thread of its own.
+"""Sends the messages that the state holds, by Apprise: each target from a thread of its own, so that one that is slow to answer
+delays no other.
 
 What happens within a target's `group` of its first message is sent as one. An attempt that fails is repeated with growing
 delays, for a day and `ATTEMPTS` times at least; the rows say how it went (`NotificationsSent`, which a tick commits). A manager
@@ -7,14 +8,16 @@ that is killed between the two leaves a message that the next one sends again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import InvalidConfig, StateError, shorten
@@ -80,8 +83,12 @@ class AppriseChannel:
                 f"notifications, {target.name}: Apprise does not take this address ({scheme}://...); "
                 "https://appriseit.com/services lists those that it does"
             )
+        self._unfinished: tuple[str, str] | None = None  # message that not all recipients have taken
+        # An address may hold several; with each, its recipients that have taken that message, as Apprise notes them.
+        self._services = [(apprise.Apprise(service), set[tuple[int | None, Any]]()) for service in self._apprise]
 
     def send(self, title: str, body: str, *, is_bad: bool) -> str | None:
+        """A message that is sent again after a failure goes to those of its recipients that have not taken it."""
         import apprise
 
         kind = apprise.NotifyType.FAILURE if is_bad else apprise.NotifyType.SUCCESS
@@ -89,95 +96,120 @@ class AppriseChannel:
         form = apprise.NotifyFormat.TEXT
         if self.target.url.partition("://")[0].lower() in MARKDOWN:
             body, form = as_markdown(body), apprise.NotifyFormat.MARKDOWN
-        with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as written:  # type: ignore[no-untyped-call]
-            if self._apprise.notify(body=body, title=title, notify_type=kind, body_format=form):
-                return None
-            said = " ".join(written.getvalue().split()) or "no reason was given"
+        if self._unfinished != (title, body):
+            self._unfinished = title, body
+            for _, taken in self._services:
+                taken.clear()
+        failed = []
+        for service, taken in self._services:
+            with _remembering(taken):
+                result = service.notify(body=body, title=title, notify_type=kind, body_format=form)
+            if not result:
+                failed += [entry.message for entry in result.logs()] or ["no reason was given"]
+        if not failed:
+            self._unfinished = None
+            return None
+        said = " ".join(" ".join(failed).split())
         for secret in (self.target.url, self.target.url.partition("://")[2]):
             said = said.replace(secret, "***")
         return shorten(mask_text(said), MAX_ERROR_CHARS)
 
 
-@dataclass
-class _Waiting:
-    rows: dict[tuple[str, str], Notification] = field(default_factory=dict)
-    due_at: float | None = None  # of the monotonic clock
-    failures: int = 0  # since it last worked
+@contextlib.contextmanager
+def _remembering(taken: set[tuple[int | None, Any]]) -> Iterator[None]:
+    """Apprise notes who has taken a message, and forgets it at the end of each `notify`. It has no public way to keep these
+    notes; with a version of it that lacks this private one, all recipients get the message again."""
+    from apprise.plugins import base
+
+    tracker = getattr(base, "_delivery_tracker", None)
+    if tracker is None:
+        yield
+        return
+    marks = tracker.set(taken)
+    try:
+        yield
+    finally:
+        tracker.reset(marks)
 
 
 class NotificationSender(Service):
+    """Sends the messages of one target."""
+
     JOINED: ClassVar = False  # an attempt may wait for a server
 
     def __init__(
-        self, targets: Iterable[Target], channels: Mapping[str, Channel], clock: Clock, *,
-        on_sent: Callable[[NotificationsSent], None], details: Callable[[Notification], Sequence[str]] = lambda _: (),
-        public_url: str | None = None,
+        self, target: Target, channel: Channel, clock: Clock, *, on_sent: Callable[[NotificationsSent], None],
+        details: Callable[[Notification], Sequence[str]] = lambda _: (), public_url: str | None = None,
     ) -> None:  # fmt: skip
         """`details`: further lines of a message, read when it is sent."""
-        super().__init__("notification sender")
-        self._targets, self._channels = {target.name: target for target in targets}, channels
+        super().__init__(f"notification sender {target.name}")
+        self._target, self._channel = target, channel
         self._clock, self._on_sent, self._details, self._public_url = clock, on_sent, details, public_url
-        self._waiting = {name: _Waiting() for name in self._targets}
+        self._waiting: dict[tuple[str, str], Notification] = {}
+        self._due_at: float | None = None  # of the monotonic clock
+        self._failures = 0  # since it last worked
         self._lock, self._sending, self._is_flushing = threading.Lock(), threading.Lock(), False
 
     def put(self, rows: Iterable[Notification]) -> None:
-        """Committed rows that wait, each once: those that have failed before, or are being sent, are here already."""
-        now = self._clock.monotonic()
+        """Committed rows that wait, each once: those that have failed before, or are being sent, are here already. Those of other
+        targets are left out."""
         with self._lock:
             for row in rows:
-                waiting = self._waiting.get(row.target)
-                if waiting is None or row.state != "waiting":
+                if row.target != self._target.name or row.state != "waiting":
                     continue
-                waiting.rows[row.notification_id, row.target] = row
-                if waiting.due_at is None:
-                    waiting.due_at = now + self._targets[row.target].group_s
+                self._waiting[row.notification_id, row.target] = row
+                if self._due_at is None:
+                    self._due_at = self._clock.monotonic() + self._target.group_s
         self.wake()
 
     def run_once(self) -> float | None:
         with self._sending:
-            for name in self._targets:
-                self._send_to(name)
+            self._send()
         with self._lock:
-            due = min((one.due_at for one in self._waiting.values() if one.due_at is not None), default=None)
-        return None if due is None else max(0.0, due - self._clock.monotonic())
+            return None if self._due_at is None else max(0.0, self._due_at - self._clock.monotonic())
 
-    def flush(self) -> None:
-        """Sends what waits without waiting for more, after what is being sent now; for some seconds at most. What is left is
-        sent by the next manager."""
+    def start_flush(self) -> threading.Thread:
+        """A thread that sends what waits without waiting for more, after what is being sent now."""
         self._is_flushing = True
         thread = threading.Thread(target=self.run_once, name="flush", daemon=True)
         thread.start()
-        thread.join(FLUSH_S)
+        return thread
 
-    def _send_to(self, name: str) -> None:
+    def _send(self) -> None:
         with self._lock:
-            waiting = self._waiting[name]
-            if waiting.due_at is None or (waiting.due_at > self._clock.monotonic() and not self._is_flushing):
+            if self._due_at is None or (self._due_at > self._clock.monotonic() and not self._is_flushing):
                 return
-            rows, waiting.rows, waiting.due_at = list(waiting.rows.values()), {}, None
+            rows, self._waiting, self._due_at = list(self._waiting.values()), {}, None
         error: str | None
         try:
             title, body = compose(rows, self._details, self._public_url)
         except StateError as unread:  # storage is unavailable for a moment: repeated, as what can't be sent
             error = shorten(str(unread), MAX_ERROR_CHARS)
         else:
-            error = self._channels[name].send(title, body, is_bad=any(row.event in _BAD for row in rows))
+            error = self._channel.send(title, body, is_bad=any(row.event in _BAD for row in rows))
         now = self._clock.now()
         if error is None:
-            waiting.failures = 0
+            self._failures = 0
             done = [row.evolve(state="sent", ended_at=now, error=None) for row in rows]
         else:
-            waiting.failures += 1
-            log.warning("messages can't be sent", target=name, messages=len(rows), reason=error)
+            self._failures += 1
+            log.warning("messages can't be sent", target=self._target.name, messages=len(rows), reason=error)
             done = [_failed(row, error, now) for row in rows]
             again = {(row.notification_id, row.target): row for row in done if row.state == "waiting"}
             with self._lock:
-                waiting.rows = {**again, **waiting.rows}
+                self._waiting = {**again, **self._waiting}
                 first, longest = RETRY_S
-                if waiting.rows:
-                    delay = min(first * 2.0 ** min(waiting.failures - 1, 10), longest)
-                    waiting.due_at = self._clock.monotonic() + delay
+                if self._waiting:
+                    delay = min(first * 2.0 ** min(self._failures - 1, 10), longest)
+                    self._due_at = self._clock.monotonic() + delay
         self._on_sent(NotificationsSent(tuple(done)))
+
+
+def flush(senders: Iterable[NotificationSender]) -> None:
+    """All of them at once, for some seconds at most. What is left is sent by the next manager."""
+    ends_at = time.monotonic() + FLUSH_S
+    for thread in [sender.start_flush() for sender in senders]:
+        thread.join(max(0.0, ends_at - time.monotonic()))
 
 
 def _failed(row: Notification, error: str, now: datetime) -> Notification:

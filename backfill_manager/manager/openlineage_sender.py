@@ -6,7 +6,7 @@ How they wait: `bounded_sender`. They are telemetry: what has been read and writ
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from backfill_manager.errors import InvalidConfig
@@ -17,6 +17,7 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.settings.model import OpenLineageSettings
 
 _REFUSED: Final = (400, 413, 422)  # for what is in it; any other status may come of the server or of the configuration
+ANSWER_TIMEOUT_S: Final = 30.0  # of a server, unless its transport says otherwise (`timeout`)
 _KEEP_METHOD: Final = (307, 308)  # redirects after which the event is sent again as it is
 
 if TYPE_CHECKING:
@@ -40,12 +41,25 @@ def make_client(settings: OpenLineageSettings) -> Client:
             "openlineage: needs the package openlineage-python; pip install 'backfill-manager[openlineage]'"
         ) from None
     try:
-        client = OpenLineageClient(config={"transport": dict(settings.transport)})
+        client = OpenLineageClient(config={"transport": _patient(settings.transport)})
     except (ValueError, RuntimeError, TypeError, KeyError, ImportError) as error:  # each checks in its own way
         raise InvalidConfig(f"openlineage.transport: {one_line(error)}") from None
     _show_console_events()
     _refuse_lossy_redirects(client.transport)
     return client
+
+
+def _patient(transport: Mapping[str, Any]) -> dict[str, Any]:
+    """The transport `http` waits 5 s for an answer, and sends an event whose answer is late five times more within one attempt.
+    A server that takes longer has the event already, and would get it again and again, and no other."""
+    kind, several = transport.get("type"), transport.get("transports")
+    if kind == "http":
+        return {"timeout": ANSWER_TIMEOUT_S, **transport, "retry": {"read": 0, **(transport.get("retry") or {})}}
+    if kind == "composite" and isinstance(several, Mapping):
+        return {**transport, "transports": {name: _patient(one) for name, one in several.items()}}
+    if kind == "composite" and isinstance(several, list):
+        return {**transport, "transports": [_patient(one) for one in several]}
+    return dict(transport)
 
 
 def _show_console_events() -> None:

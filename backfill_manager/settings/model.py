@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from typing import Annotated, Any, Final, Literal, TypeVar
+from urllib.parse import quote, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -431,7 +432,11 @@ class ApiSettings(_Section):
         "Secret that signs browser sessions, 32 or more characters. Set the same value on servers that share "
         "sessions. null: each server generates its own when it starts.",
     )
-    public_url: PublicUrl | None = _field(None, "URL under which people reach the web pages, for links in messages.")
+    public_url: PublicUrl | None = _field(
+        None,
+        "URL under which people reach the web pages, for links in messages. With a path (`https://example.com/backfills`), "
+        "links of pages have it, too: for a proxy that serves other things beside them.",
+    )
     trusted_proxies: Annotated[list[str], AfterValidator(_proxies)] = _field(
         [], "Addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` headers are trusted."
     )
@@ -453,6 +458,12 @@ class ApiSettings(_Section):
     header_timeout: Timeout = _field(10.0, "Maximum time to receive the head of a request.")
     body_timeout: Timeout = _field(30.0, "Maximum time to receive the body of a request.")
     send_timeout: Timeout = _field(30.0, "Close the connection if the client stops reading its response for this long.")
+
+    @property
+    def path(self) -> str:
+        """The path of `public_url`, as a URL has it: `/backfills`; empty if it has none."""
+        path = quote(urlsplit(self.public_url or "").path.strip("/"), safe="/%~!$&'()*+,;=:@")
+        return f"/{path}" if path else ""
 
 
 class OpenLineageSettings(_Section):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
+from html import escape
 from typing import Annotated, Any, Final
 from urllib.parse import unquote, urlencode, urlsplit
 from zoneinfo import ZoneInfo
@@ -50,6 +51,10 @@ ZONE_COOKIE: Final = "bfm-zone"  # written by `zone.js`
 FAVOURITES_COOKIE: Final = "bfm-favourites"  # written by `favourites.js`
 RESPONSE_TIMEOUT_S: Final = 3.0  # for the manager's response, before the page is shown without it
 _AGO: Final = re.compile(r'(<time [^<>]*class="(?:ago|elapsed)">)[^<]*')
+# Text of users holds no such thing: its quotes are escaped.
+_ADDRESS: Final = re.compile(
+    r'\s(?:href|src|action|formaction|hx-get|hx-post|data-(?:src|url|at|select-all))="(?=/(?!/))'
+)
 TITLES: Final = {
     400: "Bad request", 401: "Login required", 403: "Forbidden", 404: "Not found", 405: "Method not allowed",
     408: "Request timeout", 409: "Refused", 413: "Request too large", 422: "Invalid input", 429: "Too many requests",
@@ -150,7 +155,7 @@ class PageContext:
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """Renders the template, with the values that `base.html` needs. Not cached by the browser: the state changes."""
         frame = self._frame()
-        text = templates().get_template(template).render(**frame, **values)
+        text = _with_path(templates().get_template(template).render(**frame, **values), self.app.settings.api.path)
         headers = {"Cache-Control": "no-store"}
         if self.is_refresh and status == 200:
             # Equal for equal content: without the CSRF token, which differs each time, and without ages, which the browser
@@ -214,6 +219,12 @@ class PageContext:
         except StateError:  # the page itself reports it
             return unknown
         return {"manager": status_of_lease(lease, self.now), "import_errors": n}
+
+
+def _with_path(text: str, path: str) -> str:
+    """A page whose addresses of this server begin with the path of `api.public_url`. Handlers and forms (`back`, `next`) have
+    them without it."""
+    return _ADDRESS.sub(lambda found: found[0] + escape(path), text) if path else text
 
 
 def request_of(store: Store, request_id: str) -> dict[str, Any] | None:
@@ -321,7 +332,7 @@ async def error_page(request: Request, status: int, message: str) -> Response:
         except BackfillManagerError:
             user = None
         referer = request.headers.get("referer", "")
-        back = urlsplit(referer).path if is_same_host(request, referer) else ""
+        back = urlsplit(referer).path.removeprefix(app.settings.api.path) if is_same_host(request, referer) else ""
         context = context_of(request, user)
         again = context.here if request.method in ("GET", "HEAD") and links.is_local(context.here) else ""
         return context.page(

@@ -12,6 +12,9 @@ import pytest
 import yaml
 from support.api_server import ApiFixture
 
+from backfill_manager.model import states as s
+from backfill_manager.model.records import DagRun, Notification
+
 FOLDER: Final = Path(__file__).parents[2] / "conf" / "grafana"
 DASHBOARD: Final[dict[str, Any]] = json.loads((FOLDER / "backfill_manager.json").read_text())
 RULES: Final = [
@@ -63,7 +66,7 @@ def test_states_in_expressions_have_a_series_before_there_is_anything_in_them(ap
         for name, states in re.findall(r'(bfm_\w+)\{[^}]*\bstate=~?"([^"]*)"', expression)
         for state in states.split("|")
     }
-    assert ("bfm_backfill_items", "failed") in chosen
+    assert {("bfm_backfill_items", "failed"), ("bfm_scheduled_runs", "failed")} <= chosen
     assert {one for one in chosen if f'{one[0]}{{state="{one[1]}"}} 0.0' not in text} == set()
 
 
@@ -73,10 +76,30 @@ def test_a_manager_that_is_not_scraped_is_one_that_is_not_running() -> None:
     assert rule["expr"] == "(max(bfm_manager_leading) or vector(0)) == 0"
 
 
+def test_scheduled_runs_are_counted_apart_from_those_of_backfills(api: ApiFixture) -> None:
+    api.backfill(3)
+    api.manager.tick()
+    runs = api.store.read(DagRun, order_by=("run_seq",))
+    api.put(*(run.evolve(state=s.FAILED) for run in runs[:2]))
+    api.put(runs[2].evolve(run_id="scheduled__2013-01-03T00:00:00Z", run_type=s.SCHEDULED_RUN, state=s.FAILED))
+    text = api.call("GET", "/metrics").text
+    assert 'bfm_scheduled_runs{state="failed"} 1.0' in text
+    assert 'bfm_dag_runs{state="failed"} 3.0' in text
+
+
+def test_notifications_that_can_not_be_sent_are_counted_until_they_arrive_or_are_given_up(api: ApiFixture) -> None:
+    row = Notification("late/flights/1", "ops", "late", "waiting", "flights", "late", "", 1, api.clock.now())
+    refused = row.evolve(notification_id="late/flights/2", failures=3, error="429")
+    api.put(row, refused)
+    assert "bfm_notifications_failing 1.0" in api.call("GET", "/metrics").text
+    api.put(refused.evolve(state="sent"))
+    assert "bfm_notifications_failing 0.0" in api.call("GET", "/metrics").text
+
+
 def test_failures_are_compared_with_the_lowest_count_of_the_hour() -> None:
     """The count of an hour ago is missing where Prometheus is younger, and hides what failed, was run again and failed again."""
     compared = [expression for expression in EXPRESSIONS if 'state="failed"' in expression]
-    assert len(compared) == 3
+    assert len(compared) == 4
     for expression in compared:
         assert "offset" not in expression and re.search(r"min_over_time\(max\(.*\)\[1h:1m\]\)", expression)
 

@@ -609,9 +609,13 @@ def test_yarn_has_what_the_manager_sets_itself_elsewhere() -> None:
     assert {key: settings.get(key) for key in BASE_CONF} == dict(BASE_CONF)
 
 
+SUBQUERY_THREADS = "spark.sql.subquery.maxThreadThreshold"
+
+
 def test_a_databricks_cluster_has_what_a_session_that_is_there_needs() -> None:
     conf = spark_settings()["databricks"]
     assert problem_of(conf[TIME_ZONE]) is None and conf[SCHEDULER] == "FAIR"
+    assert conf[SUBQUERY_THREADS] == BASE_CONF[SUBQUERY_THREADS]
     assert databricks_cluster()["data_security_mode"] == "SINGLE_USER"
 
 

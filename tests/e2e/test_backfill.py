@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -33,6 +34,7 @@ from backfill_manager.requests import submit
 from backfill_manager.schemas import request_kinds
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
+from backfill_manager.settings.model import NotificationSettings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Condition, Store
 
@@ -79,6 +81,13 @@ def sink() -> Iterator[Sink]:
 
 
 @pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture
 def settings(tmp_path: Path, sink: Sink) -> Settings:
     bundle = tmp_path / "bundle"
     bundle.mkdir()
@@ -94,8 +103,10 @@ def settings(tmp_path: Path, sink: Sink) -> Settings:
 
 
 def test_a_backfill_goes_from_its_request_to_its_end_and_each_interval_is_written_once(
-    manager: Callable[[], Store], settings: Settings, spark: SparkSession, tmp_path: Path, sink: Sink
-) -> None:
+    manager: Callable[[], Store], settings: Settings, spark: SparkSession, tmp_path: Path, sink: Sink, silent: socket.socket
+) -> None:  # fmt: skip
+    url = f"json://127.0.0.1:{silent.getsockname()[1]}?rto=3600"
+    settings.notifications.insert(0, NotificationSettings(name="silent", url=url, events=["done"], group=0))
     store = manager()
     ask = CreateBackfill(dag_id="readings", start_date=FIRST, end_date=FIRST + 3 * DAY, conf={"factor": 2})
     request_id = request(store, ask, "b1")
@@ -140,7 +151,10 @@ def test_a_backfill_goes_from_its_request_to_its_end_and_each_interval_is_writte
 
     (message,) = sink.wait_for(1)
     assert message["title"] == "readings: backfill b1 has succeeded"
-    wait_for(lambda: [row.state for row in store.read(Notification)] == ["sent"])
+    wait_for(
+        lambda: {row.target: row.state for row in store.read(Notification)} == {"ops": "sent", "silent": "waiting"}
+    )
+    silent.close()
 
     # others read the state as it stands
     result = spark.read.format("delta").load(f"{settings.state}/dag_run").groupBy("state").count().collect()

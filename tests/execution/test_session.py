@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from backfill_manager.execution.session import (
     NICENESS,
     fair_scheduler_xml,
     lower_jvm_thread_priority,
+    query_thread_conf,
 )
 from backfill_manager.model.records import Pool
 
@@ -91,6 +93,29 @@ def test_the_pools_file_names_every_pool_fair_inside_and_control_first_of_all() 
         'odd <"pool">': ["FAIR", "1", "0"],
         "control": ["FIFO", "1000", "1"],
     }
+
+
+@pytest.mark.parametrize(("slots", "threads"), [((), 256), ((16, 16), 256), ((16, 64), 640), ((16, 1000), 1024)])
+def test_queries_have_eight_threads_for_each_slot(slots: tuple[int, ...], threads: int) -> None:
+    conf = query_thread_conf([Pool(f"pool{n}", count, 1, 0) for n, count in enumerate(slots)])
+    assert set(conf.values()) == {str(threads)}
+
+
+def test_a_session_has_them(spark: SparkSession) -> None:
+    conf = {**query_thread_conf([]), "spark.sql.subquery.maxThreadThreshold": "128"}
+    assert {name: spark.conf.get(name) for name in conf} == conf
+
+
+def test_subqueries_in_subqueries_of_many_queries_do_not_wait_for_each_other(spark: SparkSession) -> None:
+    inner = "SELECT avg(id) FROM range(8) WHERE id > (SELECT max(id) / 2 FROM range(4))"
+    barrier = threading.Barrier(24)  # with Spark's own 16 threads for subqueries, none of them ends
+
+    def query() -> int:
+        barrier.wait()
+        return int(spark.newSession().sql(f"SELECT sum(id) FROM range(10) WHERE id > ({inner})").collect()[0][0])
+
+    with ThreadPoolExecutor(24) as threads:
+        assert [future.result() for future in [threads.submit(query) for _ in range(24)]] == [35] * 24
 
 
 def test_a_call_to_a_jvm_that_dies_meanwhile_raises_and_logs_nothing(

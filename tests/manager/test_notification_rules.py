@@ -24,6 +24,7 @@ from backfill_manager.manager.notification_sender import (
     AppriseChannel,
     NotificationSender,
     compose,
+    flush,
 )
 from backfill_manager.manager.notification_settings import Target, targets_of
 from backfill_manager.manager.short_leadership import compact_state
@@ -360,7 +361,7 @@ class Post:
 
     def start(self) -> None:
         self.sender = NotificationSender(
-            [self.target], {"ops": AppriseChannel(self.target)}, self.manager.clock, on_sent=self.manager.events.put,
+            self.target, AppriseChannel(self.target), self.manager.clock, on_sent=self.manager.events.put,
             details=lambda row: failures_of(self.manager.store, row), public_url="https://backfills.example.com/",
         )  # fmt: skip
         self.sender.put(self.manager.state.notifications.values())
@@ -494,7 +495,7 @@ def test_what_was_not_sent_by_a_killed_manager_is_sent_by_the_next(sink: Sink) -
     post.fail("2013-01-01")
     post.manager.crash()
     post.start()
-    post.sender.flush()
+    flush([post.sender])
     assert len(sink.events) == 1, "at its end a manager does not wait for more"
     post.manager.drain()
     assert post.states() == [("sent", 0)]
@@ -515,11 +516,11 @@ class SlowChannel:
 def test_a_manager_that_ends_waits_for_the_answer_to_a_message_that_is_being_sent(sink: Sink) -> None:
     """Else the next manager would send it again."""
     post, slow = Post(sink, group_s=0.0), SlowChannel()
-    post.sender._channels = {"ops": slow}
+    post.sender._channel = slow
     post.fail("2013-01-01")
     post.sender.start()
     slow.has_begun.wait()
-    ending = threading.Thread(target=post.sender.flush)
+    ending = threading.Thread(target=flush, args=([post.sender],))
     ending.start()
     while ending.is_alive() and not any(thread.name == "flush" for thread in threading.enumerate()):
         pass
@@ -528,6 +529,33 @@ def test_a_manager_that_ends_waits_for_the_answer_to_a_message_that_is_being_sen
     post.sender.stop()
     post.manager.drain()
     assert post.states() == [("sent", 0)]
+
+
+def test_messages_of_other_targets_are_left_to_their_own_senders(sink: Sink) -> None:
+    post = Post(sink, group_s=0.0)
+    other = target("other")
+    sender = NotificationSender(other, AppriseChannel(other), post.manager.clock, on_sent=post.manager.events.put)
+    post.fail("2013-01-01")
+    sender.put(post.manager.messages())
+    assert sender.run_once() is None
+    assert post.sender.run_once() is None
+    post.manager.drain()
+    assert post.states() == [("sent", 0)]
+
+
+def test_a_manager_that_ends_sends_to_its_targets_at_once_however_slow_one_is(sink: Sink) -> None:
+    post, slow = Post(sink), SlowChannel()
+    post.fail("2013-01-01")
+    (row,) = post.manager.messages()
+    away = target("slow")
+    sender = NotificationSender(away, slow, post.manager.clock, on_sent=post.manager.events.put)
+    sender.put([row.evolve(target="slow")])
+    ending = threading.Thread(target=flush, args=([sender, post.sender],))
+    ending.start()
+    slow.has_begun.wait()
+    sink.wait_for(1)
+    slow.may_answer.set()
+    ending.join()
 
 
 def test_a_message_has_a_text_even_if_there_is_nothing_to_say(sink: Sink) -> None:

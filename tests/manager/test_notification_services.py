@@ -4,7 +4,9 @@ a real SMTP server."""
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from pathlib import Path
 from typing import Any
@@ -142,6 +144,13 @@ class Mails(MessageHandler):
     def __init__(self) -> None:
         super().__init__()
         self.taken: list[Message] = []
+        self.unknown: set[str] = set()
+
+    async def handle_RCPT(self, _server: Any, _session: Any, envelope: Any, address: str, _options: list[str]) -> str:
+        if address in self.unknown:
+            return "550 no such user here"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
 
     def handle_message(self, message: Message) -> None:
         self.taken.append(message)
@@ -177,6 +186,56 @@ def test_an_e_mail_has_its_lines_and_no_html_of_an_error(mails: tuple[Mails, int
     content = mail.get_payload(decode=True)
     assert isinstance(content, bytes)
     assert content.decode().splitlines() == ["failed: load", ERROR, "after 3 s", LINK]
+
+
+def test_a_recipient_that_is_refused_does_not_make_the_others_get_the_mail_again(mails: tuple[Mails, int]) -> None:
+    taken, port = mails
+    taken.unknown = {"gone@example.com"}
+    url = f"mailto://127.0.0.1:{port}?from=bfm@example.com&to=them@example.com,gone@example.com,you@example.com"
+    channel = AppriseChannel(Target("ops", url, frozenset(), (), 0.0))
+    for _ in range(3):
+        assert channel.send("sales: failed", "why", is_bad=True) is not None
+    assert sorted(mail["To"] for mail in taken.taken) == ["them@example.com", "you@example.com"]
+    assert channel.send("sales: failed again", "why", is_bad=True) is not None
+    assert len(taken.taken) == 4, "another message goes to all"
+    taken.unknown = set()
+    assert channel.send("sales: failed again", "why", is_bad=True) is None
+    assert [mail["To"] for mail in taken.taken[4:]] == ["gone@example.com"]
+    assert channel.send("sales: failed again", "why", is_bad=True) is None
+    assert len(taken.taken) == 8, "one that has arrived is sent anew if it is sent anew"
+
+
+def test_each_of_two_services_of_one_address_gets_the_message_and_none_gets_it_again(mails: tuple[Mails, int]) -> None:
+    taken, port = mails
+    with http_sink() as one, http_sink() as other:
+        other.refuses = 1
+        url = f"json://{one.address}, json://{other.address}, mailto://127.0.0.1:{port}?from=bfm@example.com&to=a@example.com"
+        channel = AppriseChannel(Target("ops", url, frozenset(), (), 0.0))
+        said = channel.send("sales: failed", "why", is_bad=True)
+        assert said is not None and "503" in said
+        assert channel.send("sales: failed", "why", is_bad=True) is None
+    assert (len(one.events), len(other.events), len(taken.taken)) == (1, 1, 1)
+
+
+def test_what_one_service_says_is_not_taken_for_the_words_of_another() -> None:
+    """Each target has a thread, and the library one log for all."""
+    with http_sink() as slow, http_sink() as quick:
+        has_begun, may_answer = threading.Event(), threading.Event()
+
+        def hold(_: Any) -> bool:
+            has_begun.set()
+            return may_answer.wait()
+
+        slow.is_wrong, slow.status = hold, 418
+        quick.refuses, quick.status = 1, 429
+        with ThreadPoolExecutor(1) as threads:
+            sending = threads.submit(send, f"json://{slow.address}")
+            has_begun.wait()
+            said = send(f"json://{quick.address}")
+            may_answer.set()
+        assert said is not None and "429" in said and "418" not in said
+        answer = sending.result()
+        assert answer is not None and "418" in answer and "429" not in answer
 
 
 def test_a_mail_server_that_refuses_the_password_is_named_without_it(mails: tuple[Mails, int]) -> None:

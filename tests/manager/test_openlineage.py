@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 from openlineage.client.serde import Serde
+from openlineage.client.transport.http import HttpTransport
 from support.http_sink import Sink, http_sink
 from support.scenarios import accepted, clear
 
@@ -19,7 +20,7 @@ from backfill_manager.clock import EPOCH
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.openlineage_events import PRODUCER, LineageEvents
-from backfill_manager.manager.openlineage_sender import OpenLineageSender, make_client
+from backfill_manager.manager.openlineage_sender import ANSWER_TIMEOUT_S, OpenLineageSender, make_client
 from backfill_manager.model.records import DagRun, RunKey
 from backfill_manager.schemas import request_kinds
 from backfill_manager.settings.model import OpenLineageSettings
@@ -283,6 +284,35 @@ def test_a_transport_that_the_client_does_not_take_is_refused_at_the_start(
 ) -> None:
     with pytest.raises(InvalidConfig, match=message):
         make_client(OpenLineageSettings(transport=transport))
+
+
+@pytest.mark.parametrize("of_several", ["", "list", "names"])
+def test_a_server_may_take_half_a_minute_and_gets_an_event_once_in_that_time(of_several: str) -> None:
+    def http_of(**more: Any) -> HttpTransport:
+        transport: dict[str, Any] = {"type": "http", "url": "http://127.0.0.1:9", **more}
+        if of_several:
+            several = {"list": [transport], "names": {"one": transport}}[of_several]
+            transport = {"type": "composite", "transports": several}
+        found = make_client(OpenLineageSettings(transport=transport)).transport
+        (found,) = found.transports if of_several else [found]
+        assert isinstance(found, HttpTransport)
+        return found
+
+    assert (http_of().timeout, http_of().config.retry["read"]) == (ANSWER_TIMEOUT_S, 0)
+    asked = http_of(timeout=7.0, retry={"read": 2})
+    assert (asked.timeout, asked.config.retry["read"], asked.config.retry["connect"]) == (7.0, 2, 5)
+
+
+def test_an_event_that_is_sent_again_is_the_same(sink: Sink) -> None:
+    sink.is_wrong = lambda event: taken.append(event) or len(taken) == 1
+    taken: list[dict[str, Any]] = []
+    sender = a_sender(make_client(settings(sink.url, retry={"total": 0})))
+    manager = Manager(sender, script=lambda _: m.Succeeded())
+    manager.backfill("flights", days("2024-01-01", 1))
+    manager.drain()
+    assert sender.run_once() == 1.0
+    assert sender.run_once() is None
+    assert taken[0] == taken[1] and len(taken) == 5
 
 
 def test_events_go_to_a_file_too(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ import pytest
 from fastapi.testclient import TestClient
 from support.busy_state import put
 from support.page_checks import Page, wrongs
+from support.page_client import browser_of
 
 from backfill_manager.manager.notification_sender import compose
 from backfill_manager.model.records import Notification
+from backfill_manager.settings import Settings
 from backfill_manager.testing import FakeClock, InMemoryManager
 
 RUN = "/dags/shop/runs/backfill__2024-01-13T00:00:00Z"
@@ -77,6 +79,8 @@ PAGES = {
     "/rest-api": ["REST API", "/openapi.json"],
     "/fragments/status_bar": ["Manager running"],
 }  # fmt: skip
+# Attributes that are no address: forms send paths of the server itself, and other texts may look like one.
+NO_ADDRESS = {"value", "title", "aria-label", "placeholder", "aria-keyshortcuts", "data-go", "data-key"}
 # The same without anything: what to do first.
 EMPTY = {
     "/": "bfm manager start",
@@ -101,6 +105,25 @@ def test_a_page_of_a_busy_system(busy: TestClient, address: str) -> None:
     assert [word for word in PAGES[address] if word not in shown] == []
     assert answer.headers["content-type"].startswith("text/html")
     assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_every_address_in_a_page_has_the_path_under_which_people_reach_it(
+    busy_ground_of_module: InMemoryManager, address: str
+) -> None:
+    path = "/apps/backfills"
+    settings = Settings.model_validate({"api": {"public_url": f"https://example.com{path}"}})
+    answer = browser_of(busy_ground_of_module.store, busy_ground_of_module.clock, settings).get(path + address)
+    page = Page(answer.text)
+    assert (answer.status_code, wrongs(page)) == (200, [])
+    addresses = [
+        value
+        for element in page.root.all()
+        for name, value in element.attributes.items()
+        if value and name not in NO_ADDRESS and value.startswith("/")
+    ]
+    assert [one for one in addresses if one.count(path) != 1 or not f"{one}/".startswith(f"{path}/")] == []
+    assert addresses or address.startswith("/fragments")
 
 
 @pytest.mark.parametrize("address", EMPTY)

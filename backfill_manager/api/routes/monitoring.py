@@ -25,6 +25,7 @@ from backfill_manager.queries.managers import manager_status
 from backfill_manager.queries.pools import list_pools
 from backfill_manager.schemas.checks import CheckOutcome
 from backfill_manager.schemas.resources import Health, ManagerStatus
+from backfill_manager.store.base import Condition
 
 router = APIRouter(tags=["health"])
 metrics_router = APIRouter(tags=["health"])
@@ -93,6 +94,12 @@ class StateCollector(Collector):
             for state in states:
                 gauge.add_metric([state], counts.get((state,), 0))
             yield gauge
+        gauge = GaugeMetricFamily("bfm_scheduled_runs", "Scheduled DAG runs by state.", labels=["state"])
+        scheduled = [Condition("run_type", "=", s.SCHEDULED_RUN)]
+        counts = cached(("dag_run",), ("metrics", "scheduled"), partial(store.count, "dag_run", ("state",), scheduled))
+        for state in s.RUN_STATES:
+            gauge.add_metric([state], counts.get((state,), 0))
+        yield gauge
         gauge = GaugeMetricFamily(
             "bfm_check_results", "Checks of rows before they are published, by outcome.", labels=["outcome"]
         )
@@ -109,6 +116,14 @@ class StateCollector(Collector):
         yield from self._manager()
         waiting = cached(("request", "response"), ("metrics", "waiting"), lambda: len(store.unanswered()))
         yield GaugeMetricFamily("bfm_requests_waiting", "Requests without a response.", value=waiting)
+        unsent = [Condition("state", "=", "waiting"), Condition("failures", ">", 0)]
+        counts = cached(
+            ("notification",), ("metrics", "notifications"), partial(store.count, "notification", (), unsent)
+        )
+        yield GaugeMetricFamily(
+            "bfm_notifications_failing", "Notifications that wait because an attempt to send them has failed.",
+            value=counts.get((), 0),
+        )  # fmt: skip
 
     def _manager(self) -> Iterator[GaugeMetricFamily]:
         status = manager_status(self._context.store, self._context.clock.now())

@@ -28,7 +28,7 @@ from backfill_manager.model.records import TABLES, columns, has_run_seq
 from backfill_manager.store.delta_rs.log import CommitArguments, unless_others_are_quicker
 from backfill_manager.store.delta_rs.tables import run
 from backfill_manager.store.sql_text import select
-from backfill_manager.store.table_properties import arrow_schema
+from backfill_manager.store.table_properties import arrow_schema, nullable_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,10 +172,14 @@ def _behind(files: Iterable[Span]) -> int:
 
 
 def _rewrite(target: CompactionTarget, where: str, *, file_bytes: int) -> None:
+    import pyarrow as pa
+
     record = TABLES[target.table]
     order = [(name, False) for name in ("run_seq", *record.KEY)]
     rows = run({target.table: target.handle}, select(target.table, columns(record), where, order_by=order))
-    one_batch = rows.combine_chunks()  # of several, the writer may mix up the order
+    # Files keep the type of texts: PyArrow can't compare a column with `string_view`, as queries give it, with a text.
+    typed = pa.table(rows).cast(nullable_schema(record, list(columns(record))))
+    one_batch = typed.combine_chunks()  # of several, the writer may mix up the order
     write_deltalake(
         target.handle, one_batch, mode="overwrite", predicate=where, target_file_size=file_bytes, **target.commit
     )  # fmt: skip

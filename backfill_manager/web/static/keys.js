@@ -1,7 +1,9 @@
 // Shortcuts and the command palette. `/` is the search of the page, `g` and a letter a page, `?` the list of all, Ctrl or Cmd and K
 // the palette. None fires while somebody types in a field, with other modifiers, or while a dialog is open.
 
-const DAGS = "/fragments/palette"; // [[id, address], ...]
+import { rooted } from "./root.js";
+
+const DAGS = rooted("/fragments/palette"); // [[id, address], ...]
 const SEQUENCE_MS = 1500; // between `g` and the letter
 const MAX_SHOWN = 50;
 const SEARCH = 'main input[type="search"], main [role="search"] :is(input:not([type="hidden"]), select)';
@@ -72,7 +74,7 @@ async function loadDags() {
   try {
     const response = await fetch(DAGS, { credentials: "same-origin", cache: "no-store" });
     if (!response.ok || response.redirected) return;
-    dags = (await response.json()).map(([name, address]) => ({ name, address, kind: "DAG" }));
+    dags = (await response.json()).map(([name, address]) => ({ name, address: rooted(address), kind: "DAG" }));
   } catch {
     return; // server unreachable: pages only
   }

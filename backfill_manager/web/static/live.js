@@ -6,9 +6,11 @@
 // The server sends the content without the page frame, or 304 if it equals what the page shows.
 // Events for other modules: `bfm:changed` (detail.tables) on document, and `bfm:morphed` after a morph.
 
-const EVENTS = "/api/v1/events";
+import { rooted } from "./root.js";
+
+const EVENTS = rooted("/api/v1/events");
 const REFRESH_INTERVAL_MS = 1000;
-const STATUS_BAR = "/fragments/status_bar";
+const STATUS_BAR = rooted("/fragments/status_bar");
 const STATUS_INTERVAL_MS = 5000;
 
 let dirty = new Set();
@@ -58,10 +60,10 @@ const hasSameValue = (old, fresh) => old.tagName === fresh.tagName && old.type =
   old.type === "checkbox" || old.type === "radio" ? old.checked === fresh.checked : old.value === fresh.value
 );
 
-const isLogin = (address) => new URL(address, location.href).pathname === "/login";
+const isLogin = (address) => new URL(address, location.href).pathname === rooted("/login");
 let isLoggingOut = false;
 document.addEventListener("submit", (event) => {
-  isLoggingOut ||= event.target.getAttribute("action") === "/logout";
+  isLoggingOut ||= event.target.getAttribute("action") === rooted("/logout");
 });
 const goToLogin = () => isLoggingOut || location.reload(); // else the reload would overtake the log-out, and come back here
 

@@ -3,6 +3,8 @@
 // Each cell links to its item, or to the map of its range. One cell is in the tab order; arrow keys, Home and End move the focus.
 // A change of the data repaints only the cells that differ, so the focus stays.
 
+import { rooted } from "../root.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const WORST_FIRST = ["failed", "running", "cancelled", "pending", "success", "skipped"];
 const number = new Intl.NumberFormat("en-US");
@@ -71,7 +73,7 @@ class ItemMap {
 
   address(at) {
     const [first, last] = this.range(at);
-    return this.map.href.replace("{first}", first).replace("{last}", last);
+    return rooted(this.map.href).replace("{first}", first).replace("{last}", last);
   }
 
   label(at) {
