@@ -18,22 +18,21 @@ import subprocess
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from backfill_manager.clock import format_instant
 from backfill_manager.errors import BackfillManagerError, InvalidInput, shorten
 from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.execution.printed_lines import PrintedLines, end_of_piece
+from backfill_manager.execution.printed_lines import Piece, PipeLines, end_of_piece
 from backfill_manager.execution.spark_executor_runtime import MAX_RESULT_CHARS, TaskSkipped
 from backfill_manager.masking import mask_text
 
 LINES_OF_ERROR: Final = 3  # the last ones of standard error
 MAX_LINE_OF_ERROR: Final = 150  # characters of each
-MAX_DRAIN: Final = 1024  # reads of what is left in a stream when the command has ended
 _STOPPED: Final = b"s"  # to the thread that reads
 _BASH: Final = ("bash", "-euo", "pipefail", "-c")
 
@@ -87,14 +86,13 @@ def variables(launch: TaskLaunch, bundle: Path) -> dict[str, str]:
         "BUNDLE": str(bundle), "MAPPED_VALUE": _text(mapped) if (mapped := launch.task.mapped_value) is not None else None,
     }  # fmt: skip
     found = {f"BFM_{name}": value for name, value in values.items() if value is not None}
-    params: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name, value in launch.params.items():
         variable = "BFM_PARAM_" + re.sub(r"[^A-Za-z0-9_]", "_", name).upper()
-        if variable in params:
-            other = next(one for one in launch.params if re.sub(r"[^A-Za-z0-9_]", "_", one).upper() == variable[10:])
+        if (other := names.setdefault(variable, name)) != name:
             raise InvalidInput(f"params {other} and {name} are both {variable}; name one of them otherwise")
-        params[variable] = _text(value)
-    return found | params
+        found[variable] = _text(value)
+    return found
 
 
 def _text(value: Any) -> str:
@@ -112,8 +110,8 @@ def _run(
 ) -> tuple[int, str | None, list[str]]:
     """Its exit code, the last line on standard output, and the last ones on standard error."""
     (out, to_out), (err, to_err) = os.pipe(), os.pipe()
-    printed = _Lines(open(out, "rb", buffering=0), lambda line: log("INFO", line), cut, keep=1)  # noqa: SIM115
-    said = _Lines(open(err, "rb", buffering=0), lambda line: log("WARNING", line), cut, keep=LINES_OF_ERROR)  # noqa: SIM115
+    printed = _Lines(out, lambda line: log("INFO", line), cut, keep=1)
+    said = _Lines(err, lambda line: log("WARNING", line), cut, keep=LINES_OF_ERROR)
     process, is_stopped = None, False
     try:
         with _reading(printed, said) as take_unfinished_lines:
@@ -133,8 +131,8 @@ def _run(
         if process is not None and not (printed.is_closed and said.is_closed):  # by what it has left behind
             with suppress(ProcessLookupError, PermissionError):  # of another user: `sudo`
                 os.killpg(process.pid, signal.SIGKILL)
-        printed.file.close()
-        said.file.close()
+        os.close(out)
+        os.close(err)
     if is_stopped:
         how = f"ended with {_ending(process.returncode)} after it was stopped"
         log("WARNING", f"the command {how}")
@@ -186,58 +184,33 @@ def _read_until_ended(ended: int, streams: tuple[_Lines, ...]) -> None:
             selector.register(ended, selectors.EVENT_READ)
             for stream in streams:
                 if not stream.is_closed:
-                    selector.register(stream.file, selectors.EVENT_READ, stream)
+                    selector.register(stream.end, selectors.EVENT_READ, stream)
             while not has_ended:
                 for key, _ in selector.select():
                     if key.data is None:
                         has_ended = os.read(ended, 1) != _STOPPED
                         for stream in () if has_ended else streams:
-                            stream.end_line()
+                            stream.take(stream.rest())
                         continue
-                    key.data.read()
+                    key.data.take(key.data.read() or ())
                     if key.data.is_closed:
                         selector.unregister(key.fileobj)
     finally:
         os.close(ended)
     for stream in streams:
-        stream.drain()
+        stream.take(stream.drain())
 
 
-class _Lines:
+class _Lines(PipeLines):
     """The lines of a stream; the last ones that are not empty are kept."""
 
-    def __init__(
-        self, file: IO[bytes], on_line: Callable[[str], None], cut: Callable[[str], int], *, keep: int
-    ) -> None:
-        self.file, self._on_line = file, on_line
-        self._lines = PrintedLines(cut)
+    def __init__(self, end: int, on_line: Callable[[str], None], cut: Callable[[str], int], *, keep: int) -> None:
+        super().__init__(end, cut)
+        self._on_line = on_line
         self.last: deque[str] = deque(maxlen=keep)
         self._has_begun = False  # the last of them: what comes next belongs to it
-        self.is_closed = False
-        os.set_blocking(file.fileno(), False)
 
-    def read(self) -> bool:
-        """Takes what is there now; False when there is nothing, or never will be."""
-        try:
-            content = os.read(self.file.fileno(), 1 << 16)
-        except BlockingIOError:
-            return False
-        if not content:
-            self.is_closed = True
-            return False
-        self._take(self._lines.feed_pieces(content))
-        return True
-
-    def drain(self) -> None:
-        for _ in range(MAX_DRAIN):
-            if self.is_closed or not self.read():
-                break
-        self.end_line()
-
-    def end_line(self) -> None:
-        self._take([(line, True) for line in self._lines.rest()])
-
-    def _take(self, pieces: list[tuple[str, bool]]) -> None:
+    def take(self, pieces: Iterable[Piece]) -> None:
         for text, is_end in pieces:
             self._on_line(text)
             begun = self.last.pop() if self._has_begun else ""

@@ -49,9 +49,7 @@ class CachedRows:
             self._entries = self._manager.getClass().getDeclaredField("cachedData")
             self._entries.setAccessible(True)
         except Py4JError as error:  # another build of Spark
-            log.warning(
-                "This Spark does not say what is cached (%s): rows that tasks cache stay until they drop them.", error
-            )
+            log.warning("This Spark does not say what is cached (%s): rows of tasks stay until they drop them.", error)
 
     def drop_those_of(self, group: str) -> None:
         """A call to the JVM while nothing is cached by anybody. Queries that use the rows compute them again."""

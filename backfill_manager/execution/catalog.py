@@ -59,7 +59,6 @@ def _is_in_memory(spark: SparkSession) -> bool:
 
 
 def warehouse(spark: SparkSession) -> str:
-    """The folder of `spark.sql.warehouse.dir`."""
     return str(spark.conf.get("spark.sql.warehouse.dir")).rstrip("/")
 
 

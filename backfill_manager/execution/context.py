@@ -7,9 +7,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from backfill_manager.errors import InvalidInput, nearest
-from backfill_manager.execution.exactly_once_writer import OutputWriter
+from backfill_manager.execution.delta_write import Write
+from backfill_manager.execution.exactly_once_writer import OutputWriter, check_arguments
 from backfill_manager.execution.interval import Interval, bounds
 from backfill_manager.execution.messages import Ended, TaskLaunch
+from backfill_manager.execution.output_merge import Merge
 from backfill_manager.execution.spark_executor_runtime import ExecutorTaskContext, TaskSkipped
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.model.states import WriteMode
@@ -81,17 +83,10 @@ class TaskContext:
         table. `schema="merge"` adds columns that the table lacks. `checks` must hold of the rows, as those of the task, or
         nothing is written (`ChecksFailed`). The table, and the schema (database) of its name, are made when missing. Returns the
         number of rows written, or None if this run had written them before."""
-        rows = self._output.write(
-            df,
-            table,
-            time_column=time_column,
-            partition_column=partition_column,
-            mode=mode,
-            schema=schema,
-            checks=checks,
-        )
-        self.count_rows(rows)
-        return rows
+        call = f"ctx.write(..., {table!r})"
+        check_arguments(call, df, schema)
+        write = Write.checked(call, self._launch, time_column, partition_column, mode, schema is not None)
+        return self._land(df, table, write, checks)
 
     def merge(
         self, df: DataFrame, table: str, on: str | Sequence[str], schema: Literal["merge"] | None = None,
@@ -100,7 +95,12 @@ class TaskContext:
         """Upsert `df` into a Delta table, exactly once: rows whose key (the columns `on`) is in the table are updated, the others
         inserted. Two rows of `df` with one key are an error. Returns how many were inserted or updated, or None if this
         run had merged them before. The rest is as in `write`."""
-        rows = self._output.merge(df, table, on=on, schema=schema, checks=checks)
+        call = f"ctx.merge(..., {table!r})"
+        check_arguments(call, df, schema)
+        return self._land(df, table, Merge.checked(call, df, on, schema is not None), checks)
+
+    def _land(self, df: DataFrame, table: str, change: Write | Merge, checks: Sequence[str | Check]) -> int | None:
+        rows = self._output.land(df, table, change, checks)
         self.count_rows(rows)
         return rows
 
@@ -133,7 +133,6 @@ class TaskContext:
 
 
 def executor_task_context(launch: TaskLaunch) -> ExecutorTaskContext:
-    """The `ctx` of an `@task.executor`."""
     return ExecutorTaskContext(
         dag_id=launch.ti.dag_id, task_id=launch.ti.task_id, run_id=launch.ti.run_id, run_type=launch.run.run_type,
         logical_date=launch.run.logical_date, interval=launch.interval, partition_key=launch.run.partition_key,

@@ -119,12 +119,11 @@ class Write:
         assert launch.interval is not None
         literals = bounds(launch.interval, launch.dag.timezone).get(kind)
         if literals is None:
-            raise InvalidInput(
-                f"{self.call}: time_column {by!r} is {kind}; it must be TIMESTAMP, TIMESTAMP_NTZ or DATE"
-            )
+            wanted = "TIMESTAMP, TIMESTAMP_NTZ or DATE"
+            raise InvalidInput(f"{self.call}: time_column {by!r} is {kind}; it must be {wanted}")
         start, end = (format_instant(at) for at in launch.interval)
         lower, upper = ends(launch.interval, launch.dag.timezone)[kind]
-        where = f"{column} >= {literals.lower} AND {column} < {literals.upper}"
+        where = f"{column} >= {literals[0]} AND {column} < {literals[1]}"
         return Replaced(where, name, kind, f"interval [{start}, {end})", lower, upper)
 
 

@@ -44,7 +44,6 @@ from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.execution.write_numbers import WriteNumbers
 from backfill_manager.humanise import plural
 from backfill_manager.masking import mask_text
-from backfill_manager.model.states import WriteMode
 from backfill_manager.schemas.checks import Check, read_checks, with_own
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction
@@ -56,35 +55,15 @@ NEW_COLUMNS: Final = "merge"  # the value of `schema=` that lets a commit add co
 
 
 class OutputWriter:
-    """The writes of one try."""
-
     def __init__(self, this: WriteContext) -> None:
         self._try = this
         self._numbers = WriteNumbers()
 
-    def write(
-        self, df: DataFrame, name: str, *, time_column: str | None, partition_column: str | None, mode: WriteMode,
-        schema: str | None, checks: Sequence[str | Check] = (),
-    ) -> int | None:  # fmt: skip
-        call = f"ctx.write(..., {name!r})"
-        _check_arguments(call, df, schema)
-        write = Write.checked(call, self._try.launch, time_column, partition_column, mode, schema is not None)
-        return self._land(df, name, write, _checks(call, checks))
-
-    def merge(
-        self,
-        df: DataFrame,
-        name: str,
-        *,
-        on: str | Sequence[str],
-        schema: str | None,
-        checks: Sequence[str | Check] = (),
-    ) -> int | None:
-        call = f"ctx.merge(..., {name!r})"
-        _check_arguments(call, df, schema)
-        return self._land(df, name, Merge.checked(call, df, on, schema is not None), _checks(call, checks))
-
-    def _land(self, df: DataFrame, name: str, change: Write | Merge, own_checks: Sequence[Check]) -> int | None:
+    def land(self, df: DataFrame, name: str, change: Write | Merge, checks: Sequence[str | Check]) -> int | None:
+        try:
+            own_checks = read_checks(checks)
+        except ValueError as error:
+            raise InvalidInput(f"{change.call}: checks {error}") from None
         self._try.refuse_if_abandoned()
         table = given = OutputTable(self._try.spark, name)
         preview = self._try.preview
@@ -107,20 +86,20 @@ class OutputWriter:
             transaction=transaction, log=self._try.log, rows_before=self._try.rows_before, results=self._try.check_results,
         )  # fmt: skip
         repeated = retry_on_conflict(self._try.log, table.name)
-        if self._try.commits is not None and isinstance(change, Write) and change.replaces_part_or_appends:
+        if self._try.commit_together is not None and isinstance(change, Write) and change.replaces_part_or_appends:
             staged = repeated(self._staged, table, transaction, df, change, checks)
-            answer = Answer("alone") if staged is None else self._try.commits.commit(staged)
+            answer = Answer("alone") if staged is None else self._try.commit_together(staged)
             if staged is not None and answer.kind == "landed":
-                commit = Commit(answer.version, staged.rows, staged.bytes)
-                self._try.accesses.add(
-                    table.written(staged.folder, staged.table_id, commit, change.interval_column, columns)
-                )
+                commit, column = Commit(answer.version, staged.rows, staged.bytes), change.interval_column
+                self._try.accesses.add(table.written(staged.folder, staged.table_id, commit, column, columns))
                 self._log_landed(table, change, answer.version, staged.rows, others=answer.others)
                 return staged.rows
             if answer.why:
                 self._try.log.info("%s: a commit of its own, as %s", table.name, answer.why)
-        with self._turn(table, transaction, df) as rows, self._kept(rows, change, checks) as kept:
-            return repeated(self._commit, table, transaction, kept, change, checks, columns)
+        with self._turn(table, transaction, df) as rows:
+            is_kept = checks or isinstance(change, Merge)  # what is checked is what is written
+            with cached(rows) if is_kept else contextlib.nullcontext(rows) as kept:
+                return repeated(self._commit, table, transaction, kept, change, checks, columns)
 
     def _staged(
         self, table: OutputTable, transaction: str, df: DataFrame, write: Write, checks: RowChecks
@@ -137,7 +116,7 @@ class OutputWriter:
         definition = delta.definition()
         recorded = delta.recorded(transaction) if self._try.launch.ti.launch > 1 else None
         has_landed = recorded is not None and recorded >= self._try.launch.ti.generation
-        if has_landed or not definition.is_plain or not definition.has_columns(_columns(df)):
+        if has_landed or not definition.is_plain or not definition.has_columns(json.loads(df._jdf.schema().json())):
             return None
         replaced = write.replaced(StructType.fromJson(definition.schema))
         if replaced is not None and not definition.may_have_statistics_of(replaced.column):
@@ -177,21 +156,9 @@ class OutputWriter:
             held.enter_context(turn)
             yield rows
 
-    def _kept(
-        self, rows: DataFrame, change: Write | Merge, checks: RowChecks
-    ) -> contextlib.AbstractContextManager[DataFrame]:
-        """What is checked is what is written."""
-        return cached(rows) if checks or isinstance(change, Merge) else contextlib.nullcontext(rows)
-
     def _commit(
-        self,
-        table: OutputTable,
-        transaction: str,
-        rows: DataFrame,
-        change: Write | Merge,
-        checks: RowChecks,
-        columns: str | None,
-    ) -> int | None:
+        self, table: OutputTable, transaction: str, rows: DataFrame, change: Write | Merge, checks: RowChecks, columns: str | None
+    ) -> int | None:  # fmt: skip
         self._try.refuse_if_abandoned()
         self._create_if_missing(table, rows, change)
         before = table.read()
@@ -203,9 +170,8 @@ class OutputWriter:
         if checks:
             checks.run(rows)
             self._try.refuse_if_abandoned()
-        mark = CommitMark(
-            transaction, self._try.launch.ti.generation, self._metadata(change, change.replaced(before.schema))
-        )
+        metadata = self._metadata(change, change.replaced(before.schema))
+        mark = CommitMark(transaction, self._try.launch.ti.generation, metadata)
         with named_refusals(change.call):
             change.commit(table, before, rows, mark)
         after = table.read()
@@ -239,25 +205,12 @@ class OutputWriter:
         return True
 
 
-def _checks(call: str, checks: Sequence[str | Check]) -> tuple[Check, ...]:
-    try:
-        return read_checks(checks)
-    except ValueError as error:
-        raise InvalidInput(f"{call}: checks {error}") from None
-
-
-def _columns(df: DataFrame) -> dict[str, Any]:
-    columns: dict[str, Any] = json.loads(df._jdf.schema().json())
-    return columns
-
-
-def _check_arguments(call: str, df: Any, schema: str | None) -> None:
+def check_arguments(call: str, df: Any, schema: str | None) -> None:
     from pyspark.sql import DataFrame
 
     if not isinstance(df, DataFrame):
-        raise InvalidInput(
-            f"{call} takes a Spark DataFrame, not a {type(df).__name__}; ctx.spark.createDataFrame makes one"
-        )
+        given = type(df).__name__
+        raise InvalidInput(f"{call} takes a Spark DataFrame, not a {given}; ctx.spark.createDataFrame makes one")
     if df.isStreaming:
         raise InvalidInput(
             f"{call} takes a DataFrame of rows that are there, not a stream: read the source without readStream, or call it in "

@@ -26,27 +26,27 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import AbandonedTry, BackfillManagerError, LostLease, nearest
 from backfill_manager.execution import messages as m
 from backfill_manager.execution.cached_rows import CachedRows
 from backfill_manager.execution.error_format import one_line
-from backfill_manager.execution.output_group_commit import CommitsOfTry, GroupCommits
+from backfill_manager.execution.output_group_commit import GroupCommits
 from backfill_manager.execution.row_checks import CheckResults
 from backfill_manager.execution.run_task import run_sql_task
 from backfill_manager.execution.secrets import FindSecret, no_secret
 from backfill_manager.execution.session import CONTROL_POOL
 from backfill_manager.execution.spark_health import spark_gone_reason
-from backfill_manager.execution.spark_job_group import SESSION_OF, SparkJobGroup, SparkJobs
+from backfill_manager.execution.spark_job_group import SparkJobGroup
 from backfill_manager.execution.spark_status import SparkStatus
 from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
-from backfill_manager.execution.task_log import LogLines
+from backfill_manager.execution.task_log import LogLines, TaskLogger
 from backfill_manager.execution.task_main import TaskOrder
 from backfill_manager.execution.task_process import RunningTask, TaskProcesses
-from backfill_manager.execution.write_context import StateIdentity
+from backfill_manager.execution.write_context import StateIdentity, WriteContext
 from backfill_manager.model.pools import start_order
 from backfill_manager.processes.fork_server_client import ForkServers
 from backfill_manager.service import FailureHandler, ServiceThread
@@ -58,6 +58,8 @@ FLUSH_INTERVAL_S: Final = 1.0
 CANCEL_AGAIN_S: Final = (0.25, 5.0)  # the first time, and the longest; it doubles between
 GRACE_S: Final = 5.0
 END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone; only the system can keep it
+# kill: the end of an abandoned one's grace; give_up: it can't be killed; cancel: its Spark jobs, once more
+Deadline = Literal["timeout", "kill", "give_up", "cancel", "flush"]
 RowsBeforeOf = Callable[[m.TaskLaunch, str, int, str], Sequence[int]]
 
 
@@ -84,8 +86,7 @@ class _Try:
     abandoned: m.Outcome | None = None  # its outcome, whatever it does
     stopped_at: float = 0.0  # when it was abandoned while it ran
     ended: bool = False
-    # kill: the end of an abandoned one's grace; give_up: it can't be killed; cancel: its Spark jobs, once more
-    deadlines: dict[Literal["timeout", "kill", "give_up", "flush", "cancel"], float] = field(default_factory=dict)
+    deadlines: dict[Deadline, float] = field(default_factory=dict)
     cancel_in: float = CANCEL_AGAIN_S[0]
     check_results: CheckResults = field(default_factory=CheckResults)  # likewise
     event_lock: threading.RLock = field(default_factory=threading.RLock)  # one event after another
@@ -110,8 +111,7 @@ class Executor:
         self._is_leader, self._state, self._grace_s = is_leader, state, grace_s
         self._on_spark_gone, self._on_failure, self._rows_before = on_spark_gone, on_failure, rows_before
         self._find_secret = find_secret
-        self._spark_jobs, self._cached_rows = SparkJobs(spark.sparkContext), CachedRows(spark)
-        self._spark_status = SparkStatus(spark.sparkContext)
+        self._spark_status, self._cached_rows = SparkStatus(spark.sparkContext), CachedRows(spark)
         self._changed = threading.Condition()  # guards all below
         self._slots = dict(slots)
         self._used: dict[str, int] = defaultdict(int)
@@ -139,7 +139,7 @@ class Executor:
         about = f"{ti.dag_id}.{ti.task_id} {ti.run_id} try {ti.try_number}"
         lines = LogLines(launch, self._clock, lambda: self._flush_soon(it))
         accesses = TableAccesses(with_columns=self._with_columns)
-        it = _Try(launch, SparkJobGroup(self._spark.sparkContext, launch.pool, tag, about), lines, accesses)
+        it = _Try(launch, SparkJobGroup(launch.pool, tag, about), lines, accesses)
         refusal: m.Outcome | None = None
         with self._changed:
             self._tries[launch.key] = it
@@ -150,7 +150,7 @@ class Executor:
                 hint = nearest(launch.pool, self._slots, n=1) or f"; there are {', '.join(sorted(self._slots))}"
                 refusal = m.Failed(f"there is no pool {launch.pool!r}{hint}", retryable=False)
             else:
-                order = start_order(launch.priority, ti.run_seq, for_schedule=launch.run.is_for_schedule)
+                order = start_order(ti.priority, ti.run_seq, for_schedule=launch.run.is_for_schedule)
                 heapq.heappush(self._waiting[launch.pool], (order, next(self._order), it))
         if refusal is not None:
             self._end(it, refusal)
@@ -249,9 +249,9 @@ class Executor:
             self._begin(it)
 
     def _begin(self, it: _Try) -> None:
-        if it.launch.timeout_s is not None:
+        if (timeout_s := it.launch.task.timeout) is not None:
             with self._changed:
-                it.deadlines["timeout"] = self._clock.monotonic() + it.launch.timeout_s
+                it.deadlines["timeout"] = self._clock.monotonic() + timeout_s
                 self._changed.notify_all()
         if it.launch.task.kind == "sql":
             try:
@@ -259,10 +259,8 @@ class Executor:
             except RuntimeError as error:  # the process has no thread left
                 self._end(it, m.Postponed(str(error)))
             return
-        jobs = it.jobs
         order = TaskOrder(
-            it.launch, self._state, self._snapshots, jobs.group, jobs.tag, jobs.description,
-            commits_together=self._commits.is_available, with_columns=self._with_columns,
+            it.launch, self._state, self._snapshots, it.jobs, self._commits.is_available, self._with_columns,
             traceparent=None if self._traces is None else self._traces.traceparent(it.launch),
         )  # fmt: skip
         with self._changed:
@@ -272,29 +270,19 @@ class Executor:
             self._end(it, m.PutBack("stopped before it had begun"))
 
     def _run_sql(self, it: _Try) -> None:
-        """The life of a SQL task's thread."""
         self.started(it)
-        why_not = partial(self.write_refusal, it)
-
-        def refuse_if_abandoned() -> None:
-            refusal = why_not()
-            if refusal is not None:
-                kind, why = refusal
-                raise AbandonedTry(why) if kind == "abandoned" else LostLease(why)
-
         outcome: m.Outcome = m.Failed("its thread broke off")
         try:
             if it.abandoned is None:
-                it.jobs.enter()
                 session = self._spark.newSession()
-                session.conf.set("spark.scheduler.pool", it.launch.pool)
-                session.conf.set(SESSION_OF, it.jobs.group)
-                outcome = run_sql_task(
-                    it.launch, session, log=it.lines.add, turns=it.turns,
-                    commits=CommitsOfTry(self._commits, why_not) if self._commits.is_available else None,
-                    refuse_if_abandoned=refuse_if_abandoned, state=self._state, accesses=it.accesses,
-                    check_results=it.check_results, rows_before=partial(self.rows_before, it),
+                it.jobs.enter(session)
+                commit = partial(self._commits.commit, partial(self.write_refusal, it))
+                this = WriteContext(
+                    it.launch, lambda: session, TaskLogger.of(it.launch, it.lines.add), partial(self._refuse_if_abandoned, it),
+                    self._state, it.turns, commit if self._commits.is_available else None, it.accesses, it.check_results,
+                    partial(self.rows_before, it),
                 )  # fmt: skip
+                outcome = run_sql_task(this, it.lines.add)
         except Exception as error:  # noqa: BLE001 - before its statements: Spark is gone, or a bug of ours
             outcome = m.Failed(one_line(error))
         finally:
@@ -324,28 +312,27 @@ class Executor:
     def started(self, it: _Try) -> None:
         self.report(it, m.TaskStarted(it.launch.key, self._clock.now()))
 
-    def write_refusal(self, it: _Try) -> tuple[str, str] | None:
-        """Why this try must write nothing any more, if it must not: ("abandoned" or "unsure", the message)."""
+    def write_refusal(self, it: _Try) -> AbandonedTry | LostLease | None:
         if it.abandoned is not None:
-            end = it.abandoned
-            return "abandoned", f"this try is over ({_reason(end)}); it writes no more"
+            return AbandonedTry(f"this try is over ({_reason(it.abandoned)}); it writes no more")
         if not self._is_leader():
-            return "unsure", "this manager is not sure that it still leads; its tasks write no more"
+            return LostLease("this manager is not sure that it still leads; its tasks write no more")
         return None
+
+    def _refuse_if_abandoned(self, it: _Try) -> None:
+        if (refusal := self.write_refusal(it)) is not None:
+            raise refusal
 
     def ended(self, it: _Try, outcome: m.Outcome) -> None:
         """Its code runs no more, and its Spark jobs should not. A failure may be that Spark is gone, and then is nobody's."""
-        if it.running is None:  # a SQL task: its thread has done all that it did
-            is_at_rest = isinstance(outcome, m.Succeeded | m.Skipped)
-        else:
-            is_at_rest = not it.running.has_used_spark or (
-                isinstance(outcome, m.Succeeded | m.Skipped) and not it.running.jobs_may_run
-            )
+        has_used_spark = it.running is None or it.running.has_used_spark  # None: a SQL task
+        may_run = it.running is not None and it.running.jobs_may_run
+        is_at_rest = not has_used_spark or (isinstance(outcome, m.Succeeded | m.Skipped) and not may_run)
         if it.stopped_at:
             it.lines.add("INFO", f"it ended {self._clock.monotonic() - it.stopped_at:.1f} s after it was stopped")
         if not is_at_rest:  # the JVM knows nothing of the end of a process
-            it.jobs.cancel_jobs()
-        if it.running is None or it.running.has_used_spark:
+            it.jobs.cancel_jobs(self._spark.sparkContext)
+        if has_used_spark:
             self._cached_rows.drop_those_of(it.jobs.group)
         if isinstance(outcome, m.Failed | m.Postponed) and (reason := spark_gone_reason(self._spark)):
             self.report_spark_gone(reason)
@@ -378,7 +365,7 @@ class Executor:
         it.turns.stop_waiting()
         if it.running is not None:
             it.running.stop()
-        it.jobs.cancel_jobs()
+        it.jobs.cancel_jobs(self._spark.sparkContext)
         return True
 
     def _end(self, it: _Try, outcome: m.Outcome) -> None:
@@ -398,7 +385,7 @@ class Executor:
                 at = self._clock.now()
                 self._free_slots(it)
                 may_have_jobs = it.weight > 0 and (it.running is None or it.running.has_used_spark)
-                spark_jobs = self._spark_jobs.of_group(it.jobs.group) if may_have_jobs else ()
+                spark_jobs = self._spark_status.jobs_of(it.jobs.group) if may_have_jobs else ()
                 stages = self._spark_status.stages_of(spark_jobs, it.lines.masked)
                 of_thread = (it.accesses.all(), it.check_results.all())
                 tables, checks = of_thread if it.running is None else (it.running.tables, it.running.checks)
@@ -456,11 +443,9 @@ class Executor:
             if soonest is None or soonest > now:
                 self._changed.wait(None if soonest is None else soonest - now)
                 return True
-            timed_out = [it for it in watched if it.deadlines.get("timeout", inf) <= now]
-            to_kill = [it for it in watched if it.deadlines.get("kill", inf) <= now]
-            overdue = [it for it in watched if it.deadlines.get("give_up", inf) <= now]
-            to_cancel = [it for it in watched if it.deadlines.get("cancel", inf) <= now]
-            to_flush = [it for it in watched if it.deadlines.get("flush", inf) <= now]
+            timed_out, to_kill, overdue, to_cancel, to_flush = (
+                [it for it in watched if it.deadlines.get(kind, inf) <= now] for kind in get_args(Deadline)
+            )
             for it in to_flush:
                 del it.deadlines["flush"]
             for it in to_kill:
@@ -470,13 +455,13 @@ class Executor:
                 it.cancel_in = min(it.cancel_in * 2, CANCEL_AGAIN_S[1])
                 it.deadlines["cancel"] = now + it.cancel_in
         for it in timed_out:
-            self._abandon(it, m.Failed(f"timed out after {it.launch.timeout_s:g} s"))
+            self._abandon(it, m.Failed(f"timed out after {it.launch.task.timeout:g} s"))
         for it in to_kill:
             it.lines.add("WARNING", f"it has not ended {self._grace_s:g} s after it was stopped; it is killed now")
             if it.running is not None:
                 it.running.kill()
         for it in to_cancel:
-            it.jobs.cancel_jobs()
+            it.jobs.cancel_jobs(self._spark.sparkContext)
         for it in to_flush:
             self._flush(it)
         for it in overdue:  # a thread that waits for Spark, or a process that the system keeps

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
-from backfill_manager.execution.catalog import folder_of, name_parts
+from backfill_manager.errors import InvalidInput
+from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.store.file_statistics import file_statistics
-from backfill_manager.store.sql_guard import identifier
 from backfill_manager.value_rules import table_path
 
 if TYPE_CHECKING:
@@ -30,24 +29,14 @@ def input_files(spark: SparkSession) -> Callable[[str, str | None], pa.Table | N
 
 
 def location_of(spark: SparkSession, table: str) -> str | None:
-    """The path or URI of a Delta table. As for `ctx.write` a name with a `/` in it is one already, whether it is there or
-    not; another name is a folder of the warehouse, or else what the catalog says. None if there is no such table."""
-    from delta.tables import DeltaTable
-    from pyspark.errors import AnalysisException, ParseException
+    """The path or URI of a Delta table. As for `ctx.write` a name with a `/` in it is one already, whether it is there or not.
+    None if there is no such table."""
+    from pyspark.errors import PySparkException
 
     if "/" in table:
         return table_path(table)
-    folder = folder_of(spark, table)
-    if folder is not None and DeltaTable.isDeltaTable(spark, folder):
-        return table_path(folder)
     try:
-        name = ".".join(map(identifier, name_parts(spark, table)))
-        if not spark.catalog.tableExists(name):
-            return None
-        (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").collect()
-    except (ParseException, AnalysisException):  # no name at all; a view; a table of another format
+        folder = OutputTable(spark, table).folder(spark)
+    except (PySparkException, InvalidInput):  # no name at all; a view; a table of another format
         return None
-    if detail["format"] != "delta" or not detail["location"]:
-        return None
-    location = str(detail["location"])
-    return unquote(table_path(location)) if location.startswith("file:") else location
+    return None if folder is None else table_path(folder)

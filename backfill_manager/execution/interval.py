@@ -26,13 +26,6 @@ class Interval(NamedTuple):
     end: datetime
 
 
-class Bounds(NamedTuple):
-    """The ends of an interval as Spark SQL literals of one type: `lower <= value < upper`."""
-
-    lower: str
-    upper: str
-
-
 def reading(at: datetime, timezone: str) -> datetime:
     """The first wall-clock reading (naive) in `timezone` that belongs to the instant `at` or to a later one."""
     zone = zoneinfo.ZoneInfo(timezone)
@@ -62,10 +55,10 @@ def ends(interval: Interval, timezone: str) -> dict[str, tuple[str, str]]:
     }
 
 
-def bounds(interval: Interval, timezone: str) -> dict[str, Bounds]:
-    """Spark type name -> the interval's ends in that type. Written out of our own values only, so safe in SQL."""
+def bounds(interval: Interval, timezone: str) -> dict[str, tuple[str, str]]:
+    """Spark type name -> the interval's ends as literals of that type. Written out of our own values only, so safe in SQL."""
     found = ends(interval, timezone)
-    return {kind: Bounds(*(f"{kind.upper()} '{end}'" for end in found[kind])) for kind in found}
+    return {kind: (f"{kind.upper()} '{lower}'", f"{kind.upper()} '{upper}'") for kind, (lower, upper) in found.items()}
 
 
 def instant_literal(at: datetime) -> str:

@@ -104,9 +104,8 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
                     f"network (or an Ivy settings file in BFM_IVY_SETTINGS); or put the jar into {folder} yourself.\n{why}"
                 )
             if hashlib.sha256(fetched.read_bytes()).hexdigest() != jar.sha256:
-                raise InvalidInput(
-                    f"{jar.file_name} was fetched, but its SHA-256 is not {jar.sha256}; it was thrown away."
-                )
+                other = f"its SHA-256 is not {jar.sha256}"
+                raise InvalidInput(f"{jar.file_name} was fetched, but {other}; it was thrown away.")
             os.replace(fetched, folder / fetched.name)  # atomic: another process sees all of it or nothing
 
 
@@ -135,15 +134,12 @@ def _proxy_options() -> Iterator[str]:
         except ValueError:
             host, port = None, 0
         if not host:
-            raise InvalidInput(
-                f"{scheme.upper()}_PROXY is no address of a proxy, such as http://proxy.example.org:3128."
-            )
+            name, example = f"{scheme.upper()}_PROXY", "http://proxy.example.org:3128"
+            raise InvalidInput(f"{name} is no address of a proxy, such as {example}.")
         yield from (f"-D{scheme}.proxyHost={host}", f"-D{scheme}.proxyPort={port}")
         if at.username:  # Ivy reads it under these names, for both
-            yield from (
-                f"-Dhttp.proxyUser={unquote(at.username)}",
-                f"-Dhttp.proxyPassword={unquote(at.password or '')}",
-            )
+            yield f"-Dhttp.proxyUser={unquote(at.username)}"
+            yield f"-Dhttp.proxyPassword={unquote(at.password or '')}"
             yield "-Djdk.http.auth.tunneling.disabledSchemes="  # Java gives a proxy no password otherwise
     direct = [host.strip().lstrip(".") for host in proxies.get("no", "").split(",") if host.strip()]
     if direct:  # of a name, hosts below it as well, as pip has it

@@ -11,7 +11,7 @@ import secrets
 import select
 import socket
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import AUTH_COMMAND_NAME, RETURN_MESSAGE, STRING_TYPE, SUCCESS, Py4JError, is_error
@@ -35,7 +35,7 @@ class JvmGateway:
     secret: str
     connection: socket.socket  # of the first thread of its process
     expected: bytes = b""  # the next that comes over the connection
-    is_new: bool = field(default=True)  # the names that PySpark uses are not imported yet
+    is_new: bool = True  # the names that PySpark uses are not imported yet
 
 
 class JvmGateways:
@@ -76,9 +76,8 @@ class JvmGateways:
 
     def job(self, gateway: JvmGateway) -> dict[str, Any]:
         """What a process needs to come in, see `task_spark.TaskSpark`."""
-        return {
-            "port": gateway.port, "secret": gateway.secret, "values": self._context_values, "imports": gateway.is_new,
-        }  # fmt: skip
+        values, is_new = self._context_values, gateway.is_new
+        return {"port": gateway.port, "secret": gateway.secret, "values": values, "imports": is_new}
 
     def release(self, gateway: JvmGateway, *, reusable: bool) -> None:
         """Its process has ended. `reusable`: by itself, and no call of it still runs in the JVM."""

@@ -45,8 +45,6 @@ class TaskLaunch:
     pool: str
     params: dict[str, Any] = field(default_factory=dict)  # the DAG's, with the run's conf laid over them
     results: dict[str, Any] = field(default_factory=dict)  # of each task that it may read; None: it returned nothing
-    timeout_s: float | None = None
-    priority: int = 0
     memory_mb: int | None = None  # that its process, and what that starts, may take; None: no limit
     nice: int = 0  # of its process, added to the manager's
     ended: Ended | None = None  # of a callback: what it reports
@@ -120,9 +118,9 @@ Outcome = Succeeded | Failed | Skipped | Cancelled | Lost | PutBack | Postponed
 
 @dataclass(frozen=True)
 class AccessedTable:
-    """One table that a try has read or written."""
+    """One table that a try has read or written, or whose write was reverted."""
 
-    access: Literal["read", "write"]
+    access: Literal["read", "write", "revert"]
     name: str | None  # in the catalog, as schema.table or catalog.schema.table; None: it was named by its path
     path: str | None  # a URI; None: it is not known
     version: int | None = None  # Delta's; None: not a Delta table, or an earlier try has written it
@@ -217,7 +215,7 @@ class TaskEnded:
     key: LaunchKey
     outcome: Outcome
     at: datetime
-    spark_jobs: tuple[int, ...] = ()  # ids within the Spark application, see `spark_job_group.SparkJobs`
+    spark_jobs: tuple[int, ...] = ()  # ids within the Spark application, see `SparkStatus.jobs_of`
     tables: tuple[AccessedTable, ...] = ()  # read and written; none that is known of a process that was killed
     checks: tuple[CheckedWrite, ...] = ()  # likewise
     spark_stages: SparkStages | None = None  # of the jobs; None: Spark does not say

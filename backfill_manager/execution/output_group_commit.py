@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from backfill_manager.errors import AbandonedTry, LostLease
 from backfill_manager.execution.error_format import one_line
@@ -52,16 +52,22 @@ class Answer:
     version: int = 0  # of the table
     others: int = 0  # writes in the same commit
 
-
-class Commits(Protocol):
-    """What the writes of a try need."""
-
-    def commit(self, staged: StagedWrite) -> Answer:
-        """Waits for the answer. `AbandonedTry` or `LostLease` if nothing may be written any more."""
-        ...
+    @classmethod
+    def refused(cls, refusal: AbandonedTry | LostLease) -> Answer:
+        """As it goes to the process of a task, which raises it again (`checked`)."""
+        return cls("abandoned" if isinstance(refusal, AbandonedTry) else "unsure", str(refusal))
 
 
-Refusal = Callable[[], tuple[str, str] | None]
+def checked(answer: Answer) -> Answer:
+    """Raises what a refusal is."""
+    if answer.kind == "abandoned":
+        raise AbandonedTry(answer.why)
+    if answer.kind == "unsure":
+        raise LostLease(answer.why)
+    return answer
+
+
+Refusal = Callable[[], AbandonedTry | LostLease | None]  # why a try must write nothing any more, if it must not
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,22 +92,25 @@ class GroupCommits:
         self._threads = ServicePool("commits", THREADS, on_failure=on_failure, set_up=set_pool)
 
     def submit(self, staged: StagedWrite, refusal: Refusal, on_answer: Callable[[Answer], None]) -> None:
-        """`refusal()`: why the try must write nothing any more, as ("abandoned" or "unsure", message). `on_answer` is called
-        once, from another thread, so it must not wait for anything."""
+        """`on_answer` is called once, from another thread, so it must not wait for anything."""
         with self._lock:
             is_first = staged.identity not in self._ready
             self._ready.setdefault(staged.identity, []).append(_Submitted(staged, refusal, on_answer))
         if is_first:
-            self._holder.request(staged.identity, on_turn=partial(self._begin, staged.identity))
+            commit = partial(self._threads.call, self._commit_ready, staged.identity)
+            self._holder.request(staged.identity, on_turn=commit)
+
+    def commit(self, refusal: Refusal, staged: StagedWrite) -> Answer:
+        """Waits for the answer. `AbandonedTry` or `LostLease` if nothing may be written any more."""
+        answers = SimpleQueue[Answer]()
+        self.submit(staged, refusal, answers.put)
+        return checked(answers.get())
 
     def close(self) -> None:
         """Once no try runs any more."""
         self._holder.stop_waiting()
         self._threads.close()
         self._holder.release_all()
-
-    def _begin(self, identity: str) -> None:
-        self._threads.call(self._commit_ready, identity)
 
     def _commit_ready(self, identity: str) -> None:
         turn = next(turn for turn in self._holder.turns if turn.identity == identity and turn.state == "held")
@@ -148,8 +157,7 @@ class GroupCommits:
         """None: it is to be committed."""
         staged = one.staged
         if (refusal := one.refusal()) is not None:
-            kind, why = refusal
-            return Answer("abandoned" if kind == "abandoned" else "unsure", why)
+            return Answer.refused(refusal)
         recorded = self._lookup.recorded(transaction, staged.transaction)
         if recorded is not None and recorded >= staged.generation:
             return Answer("had_landed" if recorded == staged.generation else "outdated")
@@ -198,24 +206,3 @@ def _metadata(writes: Sequence[StagedWrite]) -> str:
     if len(writes) == 1:
         return writes[0].metadata
     return json.dumps({"writes": [json.loads(one.metadata) for one in writes]}, ensure_ascii=False)
-
-
-class CommitsOfTry:
-    """The commits of a try that runs in a thread of the manager (a `Commits`)."""
-
-    def __init__(self, commits: GroupCommits, refusal: Refusal) -> None:
-        self._commits, self._refusal = commits, refusal
-
-    def commit(self, staged: StagedWrite) -> Answer:
-        answers = SimpleQueue[Answer]()
-        self._commits.submit(staged, self._refusal, answers.put)
-        return checked(answers.get())
-
-
-def checked(answer: Answer) -> Answer:
-    """Raises what a refusal is."""
-    if answer.kind == "abandoned":
-        raise AbandonedTry(answer.why)
-    if answer.kind == "unsure":
-        raise LostLease(answer.why)
-    return answer

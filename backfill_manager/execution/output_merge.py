@@ -53,24 +53,9 @@ class Merge:
         """No part of a table: any row may be of it."""
 
     def commit(self, table: OutputTable, before: TableState, rows: DataFrame, mark: CommitMark) -> None:
-        self._refuse_second_rows(rows)
-        self._merge(table, rows, mark)
-
-    def _refuse_second_rows(self, rows: DataFrame) -> None:
-        from pyspark.sql import functions as F
-
-        keys = [F.col(identifier(name)) for name in self.on]
-        second = rows.groupBy(*keys).count().where("count > 1").first()
-        if second is not None:
-            key = ", ".join(f"{name}={value!r}" for name, value in zip(self.on, second, strict=False))
-            raise InvalidInput(
-                f"{self.call}: {second['count']:,} rows have the key {key}, and which of them is to stay is not said; "
-                f"nothing was written. Leave one of each key, as with .dropDuplicates({list(self.on)})."
-            )
-
-    def _merge(self, table: OutputTable, rows: DataFrame, mark: CommitMark) -> None:
         from pyspark.sql import SparkSession
 
+        self._refuse_second_rows(rows)
         spark = rows.sparkSession
         own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
         values = {identifier(name): f"new.{identifier(name)}" for name in rows.columns}
@@ -83,6 +68,18 @@ class Merge:
             merge = merge.whenMatchedUpdate(set=changed)
         with marked_commits(own, mark.transaction, mark.generation, mark.metadata):
             merge.whenNotMatchedInsert(values=values).execute()
+
+    def _refuse_second_rows(self, rows: DataFrame) -> None:
+        from pyspark.sql import functions as F
+
+        keys = [F.col(identifier(name)) for name in self.on]
+        second = rows.groupBy(*keys).count().where("count > 1").first()
+        if second is not None:
+            key = ", ".join(f"{name}={value!r}" for name, value in zip(self.on, second, strict=False))
+            raise InvalidInput(
+                f"{self.call}: {second['count']:,} rows have the key {key}, and which of them is to stay is not said; "
+                f"nothing was written. Leave one of each key, as with .dropDuplicates({list(self.on)})."
+            )
 
 
 def _spelt(call: str, columns: Sequence[str], whose: str, name: str) -> str:

@@ -18,6 +18,7 @@ from backfill_manager.errors import AbandonedTry, InvalidInput, nearest
 from backfill_manager.execution.catalog import folder_of, hadoop_path, name_parts, register_table
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.table_access import plain_name
+from backfill_manager.execution.written_tables import each_of
 from backfill_manager.store.delta_spark.java_classes import DELTA, java_class
 from backfill_manager.store.delta_spark.transaction import TableDefinition, set_active
 from backfill_manager.store.sql_guard import identifier
@@ -130,11 +131,8 @@ class OutputTable:
         builder = DeltaTable.createIfNotExists(self._spark)
         builder = builder.location(self.name) if self.is_path else builder.tableName(self.name)
         required = set() if like is None else {field.name for field in like.schema.fields if not field.nullable}
-        fields = [
-            StructField(field.name, field.dataType, field.name not in required, field.metadata)
-            for field in schema.fields
-        ]
-        builder = builder.addColumns(StructType(fields))
+        fields = ((field.name, field.dataType, field.name not in required, field.metadata) for field in schema.fields)
+        builder = builder.addColumns(StructType([StructField(*field) for field in fields]))
         if like is not None:
             if partitioned_by := like.metadata["partitionColumns"]:
                 builder = builder.partitionedBy(partitioned_by)
@@ -277,19 +275,13 @@ class TableState:
 
     @property
     def clustering(self) -> list[str]:
-        """The columns by which Delta clusters it."""
-        domains = (
-            json.loads(str(one.json()))
-            for one in java_class(self._spark, "scala.jdk.javaapi.CollectionConverters").asJava(
-                self._snapshot.domainMetadata()
-            )
-        )
-        return clustering_set_by(domains, self._fields)
+        domains = each_of(self._snapshot.domainMetadata())
+        return clustering_set_by((json.loads(str(one.json())) for one in domains), self._fields)
 
     @property
     def properties(self) -> dict[str, str]:
         """Those that may be set."""
-        return {key: value for key, value in self.metadata["configuration"].items() if key not in _OF_DELTA_ITSELF}
+        return _settable(self.metadata["configuration"])
 
     def recorded(self, transaction: str) -> int | None:
         """The last version under this transaction id."""
@@ -300,9 +292,8 @@ class TableState:
         """Whether this generation of a write is in the table. `AbandonedTry` if a later one is."""
         recorded = self.recorded(transaction)
         if recorded is not None and recorded > generation:
-            raise AbandonedTry(
-                f"{self.name}: this task was cleared and has written anew since this try began; nothing was written"
-            )
+            anew = "this task was cleared and has written anew since this try began"
+            raise AbandonedTry(f"{self.name}: {anew}; nothing was written")
         return recorded == generation
 
     def refuse_misfits(self, call: str, rows: DataFrame, adds_columns: bool) -> None:
@@ -317,20 +308,15 @@ class TableState:
             )
         _refuse_untyped(call, [field for field in rows.schema.fields if field.name in new])
         if different := _different_types(self.schema, rows.schema):
-            cure = (
-                "a column of NULL alone takes no value: make the table anew" if " void in " in different else "cast it"
-            )
+            is_void = " void in " in different
+            cure = "a column of NULL alone takes no value: make the table anew" if is_void else "cast it"
             raise InvalidInput(f"{call}: {different}; {cure}; nothing was written")
 
     def refuse_missing(self, call: str, rows: DataFrame) -> None:
         """`InvalidInput` if the rows lack a column that must have a value, which Delta does not compute."""
         there = {name.lower() for name in rows.columns}
-        missing = [
-            field["name"]
-            for field in self._fields
-            if not field["nullable"] and field["name"].lower() not in there and not _COMPUTED & field["metadata"].keys()
-        ]
-        if missing:
+        required = [one for one in self._fields if not one["nullable"] and not _COMPUTED & one["metadata"].keys()]
+        if missing := [one["name"] for one in required if one["name"].lower() not in there]:
             names = ", ".join(map(repr, missing))
             raise InvalidInput(f"{call}: the rows lack {names}, which is NOT NULL in the table; nothing was written")
 
@@ -347,13 +333,11 @@ class TableState:
     @property
     def numbered_columns(self) -> list[str]:
         """Those that Delta numbers itself, and of which it takes no values (`GENERATED ALWAYS AS IDENTITY`)."""
-        return [
-            one["name"] for one in self._fields if one["metadata"].get("delta.identity.allowExplicitInsert") is False
-        ]
+        explicit = "delta.identity.allowExplicitInsert"
+        return [one["name"] for one in self._fields if one["metadata"].get(explicit) is False]
 
     @property
     def is_append_only(self) -> bool:
-        """Whether Delta removes no row of it."""
         setting = self._snapshot.metadata().configuration().get("delta.appendOnly")
         return bool(setting.isDefined() and str(setting.get()).lower() == "true")
 
@@ -436,16 +420,18 @@ class TableState:
 def settings_in(metadata: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
     """What a table is set to by ALTER and REPLACE TABLE, except for the names and types of its columns, by what people call it.
     `metadata`: Delta's action. Of columns, these alone."""
-    found = {
-        f"the property {key}": value for key, value in metadata["configuration"].items() if key not in _OF_DELTA_ITSELF
-    }
+    found = {f"the property {key}": value for key, value in _settable(metadata["configuration"]).items()}
     found |= {"its comment": metadata.get("description"), "its partitioning": ", ".join(metadata["partitionColumns"])}
     for field in json.loads(metadata["schemaString"])["fields"]:
         name, about = field["name"], field["metadata"]
         if name in columns:
             found[f"NOT NULL of {name}"] = not field["nullable"]
-            found |= {f"{key} of {name}": value for key, value in about.items() if key not in _OF_DELTA_ITSELF}
+            found |= {f"{key} of {name}": value for key, value in _settable(about).items()}
     return {key: value for key, value in found.items() if value}
+
+
+def _settable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in _OF_DELTA_ITSELF}
 
 
 def metadata_set_by(actions: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:

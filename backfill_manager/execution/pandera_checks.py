@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.errors import InvalidInput, nearest, shorten
@@ -19,14 +18,9 @@ if TYPE_CHECKING:
 MAX_PROBLEM_CHARS: Final = 500
 
 
-@dataclass(frozen=True)
-class Expectation:
-    name: str  # `delay: greater_than_or_equal_to(-120)`
-    problem: str | None  # None: it holds
-
-
-def expectations_of(form: PanderaSchema, rows: DataFrame) -> list[Expectation]:
-    """What the schema expects, and what the rows break of it. `InvalidInput` where it can't be asked."""
+def expectations_of(form: PanderaSchema, rows: DataFrame) -> dict[str, str | None]:
+    """What the schema expects (`delay: greater_than_or_equal_to(-120)`), with what the rows break of it; None: it holds.
+    `InvalidInput` where it can't be asked."""
     try:
         from pandera.config import ValidationDepth, config_context
     except ModuleNotFoundError:
@@ -36,11 +30,7 @@ def expectations_of(form: PanderaSchema, rows: DataFrame) -> list[Expectation]:
     with config_context(validation_enabled=True, validation_depth=ValidationDepth.SCHEMA_AND_DATA):
         errors = schema.validate(rows).pandera.errors
     broken = dict(_broken(errors))
-    held = [name for name in dict.fromkeys(_expected(schema, broken)) if name not in broken]
-    return [
-        *(Expectation(name, problem) for name, problem in broken.items()),
-        *(Expectation(name, None) for name in held),
-    ]
+    return {**broken, **{name: None for name in _expected(schema, broken) if name not in broken}}
 
 
 def _schema(form: PanderaSchema) -> Any:
@@ -56,10 +46,10 @@ def _schema(form: PanderaSchema) -> Any:
     if isinstance(found, type) and issubclass(found, DataFrameModel):
         return found.to_schema()
     if not isinstance(found, DataFrameSchema):
-        what = "is no DataFrameSchema or DataFrameModel of pandera.pyspark" if found is not None else "is not there"
-        raise InvalidInput(
-            f"{form.name} of {form.module} {what}{nearest(form.name, vars(module), n=1) if found is None else ''}"
-        )
+        what = "is no DataFrameSchema or DataFrameModel of pandera.pyspark"
+        if found is None:
+            what = f"is not there{nearest(form.name, vars(module), n=1)}"
+        raise InvalidInput(f"{form.name} of {form.module} {what}")
     return found
 
 
@@ -67,10 +57,8 @@ def _broken(errors: Mapping[str, Mapping[str, list[Mapping[str, Any]]]]) -> Iter
     for of_kind in errors.values():
         for found in of_kind.values():
             for one in found:
-                yield (
-                    _name(one["column"], one["check"]),
-                    shorten(" ".join(str(one["error"]).split()), MAX_PROBLEM_CHARS),
-                )
+                problem = shorten(" ".join(str(one["error"]).split()), MAX_PROBLEM_CHARS)
+                yield _name(one["column"], one["check"]), problem
 
 
 def _expected(schema: Any, broken: Mapping[str, str]) -> Iterator[str]:

@@ -29,8 +29,8 @@ from py4j.protocol import Py4JJavaError
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.catalog import hadoop_path, name_parts, warehouse
 from backfill_manager.execution.messages import AccessedTable
-from backfill_manager.execution.output_table import OutputTable, TableState
-from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, tables_in, tables_of_explained
+from backfill_manager.execution.output_table import OutputTable
+from backfill_manager.execution.table_access import MAX_ACCESSES, plain_name, tables_in
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.written_tables import Name, Written, relations_in, written_by
 from backfill_manager.masking import mask_text
@@ -57,9 +57,9 @@ class Source:
 
     table: str  # its name, or its path
     identity: str  # see `OutputTable.identity`
-    path: str | None  # None: it did not exist, as with the next two
-    version: int | None
-    table_id: str | None
+    path: str | None = None  # None: it did not exist, as with the next two
+    version: int | None = None
+    table_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,18 @@ class Clones:
         return sorted(self._known.values(), key=lambda one: one.source.table)
 
     def of(self, table: OutputTable) -> ClonedTable | None:
-        return self._find(self.all(), table)
+        from pyspark.errors import PySparkException
+
+        clones = self.all()
+        by_name = {table_key(one.source.identity): one for one in clones}
+        by_name |= {table_key(one.source.path): one for one in clones if one.source.path is not None}
+        if (found := by_name.get(table_key(table.identity))) is not None or table.is_path or not clones:
+            return found
+        try:
+            path = table.read().path if table.exists() else None
+        except (PySparkException, InvalidInput):  # a view, or not a table of Delta
+            return None
+        return None if path is None else by_name.get(table_key(path))
 
     def make(self, table: OutputTable, turns: Turns) -> OutputTable:
         """The clone of a table that is to be written; of one that does not exist, where it is to be."""
@@ -100,8 +111,10 @@ class Clones:
         with turns.acquire(folder):
             source = self._read(folder)
             if source is None:
-                state = None if path is None else table.read()
-                source = _source(table, state)
+                source = Source(table.name, table.identity)
+                if path is not None:
+                    state = table.read()
+                    source = replace(source, path=state.path, version=state.version, table_id=state.table_id)
                 self._write(folder, source)
             self._clone(source, f"{folder}/{_CLONE}")
         return OutputTable(self._spark, f"{folder}/{_CLONE}")
@@ -119,22 +132,8 @@ class Clones:
             return
         target = OutputTable(self._spark, path)
         target.remove_unfinished_log()
-        self._spark.sql(
-            f"CREATE TABLE {_at(path)} SHALLOW CLONE {_at(source.path or '')} VERSION AS OF {source.version}"
-        )
-
-    def _find(self, clones: list[ClonedTable], table: OutputTable) -> ClonedTable | None:
-        from pyspark.errors import PySparkException
-
-        by_name = {table_key(one.source.identity): one for one in clones}
-        by_name |= {table_key(one.source.path): one for one in clones if one.source.path is not None}
-        if (found := by_name.get(table_key(table.identity))) is not None or table.is_path or not clones:
-            return found
-        try:
-            path = table.read().path if table.exists() else None
-        except (PySparkException, InvalidInput):  # a view, or not a table of Delta
-            return None
-        return None if path is None else by_name.get(table_key(path))
+        table = f"{_at(source.path or '')} VERSION AS OF {source.version}"
+        self._spark.sql(f"CREATE TABLE {_at(path)} SHALLOW CLONE {table}")
 
     def _is_table(self, path: str) -> bool:
         from delta.tables import DeltaTable
@@ -145,22 +144,16 @@ class Clones:
         where, files = hadoop_path(self._spark, f"{folder}/{SOURCE_FILE}")
         if not files.exists(where):
             return None
-        stream = files.open(where)
-        try:
+        with contextlib.closing(files.open(where)) as stream:
             text = str(java_class(self._spark, "org.apache.commons.io.IOUtils").toString(stream, "UTF-8"))
-        finally:
-            stream.close()
         return Source(**json.loads(text))
 
     def _write(self, folder: str, source: Source) -> None:
         """Whole or not at all: under another name first, which Hadoop's rename never lays over a file that is there."""
         where, files = hadoop_path(self._spark, f"{folder}/{SOURCE_FILE}")
         unfinished, _ = hadoop_path(self._spark, f"{folder}/{SOURCE_FILE}.tmp")
-        stream = files.create(unfinished, True)
-        try:
+        with contextlib.closing(files.create(unfinished, True)) as stream:
             stream.write(bytearray(json.dumps(asdict(source)).encode()))
-        finally:
-            stream.close()
         files.rename(unfinished, where)
 
 
@@ -214,7 +207,8 @@ class Preview:
 
         with self.itself():
             try:
-                found = None if self._is_temporary(name) else self.clones.of(_table(self.spark, name))
+                table = OutputTable.named(self.spark, name_parts(self.spark, name))
+                found = None if self._is_temporary(name) else self.clones.of(table)
             except (PySparkException, InvalidInput, Py4JJavaError):  # no name that Spark understands: it says why
                 found = None
         return name if found is None else _at(found.path)
@@ -249,16 +243,9 @@ class Preview:
             raise _not_redirected(text, "write the name of the table in place of IDENTIFIER(...)")
         return replaced
 
-    def note_reads(self, df: DataFrame) -> None:
+    def note_reads(self, df: DataFrame, tables_of: Callable[[DataFrame], Iterator[AccessedTable]] = tables_in) -> None:
         """Adds what a query reads to `reads`; `InvalidInput` if it reads a table of which there is a clone: by a view, a version,
         a computed name."""
-        self._note(df, tables_in)
-
-    def note_statement(self, explained: DataFrame) -> None:
-        """The same of a statement that is about to be run, of which this is the `EXPLAIN`."""
-        self._note(explained, tables_of_explained)
-
-    def _note(self, df: DataFrame, tables_of: Callable[[DataFrame], Iterator[AccessedTable]]) -> None:
         if self.is_itself():
             return
         with self.itself():
@@ -284,9 +271,8 @@ class Preview:
             if path is None:
                 continue
             if place is None:
-                raise InvalidInput(
-                    f"{'.'.join(name)} in {text.strip()[:40]!r} can't be replaced by its clone in a preview"
-                )
+                where = f"{'.'.join(name)} in {text.strip()[:40]!r}"
+                raise InvalidInput(f"{where} can't be replaced by its clone in a preview")
             places[place] = _at(path)
         for (start, end), replacement in sorted(places.items(), reverse=True):
             text = text[:start] + replacement + text[end:]
@@ -309,9 +295,7 @@ _ONLY_BY_CTX: Final = (
     "it out with --tasks."
 )
 _WRITES: Final = {
-    "DataFrameWriter": (
-        "save", "saveAsTable", "insertInto", "parquet", "orc", "csv", "json", "text", "jdbc", "xml",
-    ),
+    "DataFrameWriter": ("save", "saveAsTable", "insertInto", "parquet", "orc", "csv", "json", "text", "jdbc", "xml"),
     "DataFrameWriterV2": ("create", "replace", "createOrReplace", "append", "overwrite", "overwritePartitions"),
     "DataStreamWriter": ("start", "toTable"),  # of a sink of its own or not: its checkpoint would move on, too
     "MergeIntoWriter": ("merge",),
@@ -407,14 +391,11 @@ def _check_kind(text: str, written: Written) -> None:
     if _has_no_name(written):
         raise _not_redirected(text, "what it writes is no table, or is named in another text")
     if written.names and not _REPLACEABLE.fullmatch(written.kind):
-        raise _not_redirected(
-            text,
-            "INSERT, MERGE, UPDATE, DELETE, TRUNCATE, CREATE or REPLACE TABLE, and columns and properties of ALTER TABLE can",
-        )
+        these = "INSERT, MERGE, UPDATE, DELETE, TRUNCATE, CREATE or REPLACE TABLE, and columns and properties of ALTER TABLE"
+        raise _not_redirected(text, f"{these} can")
     if written.format not in (None, "delta"):
-        raise _not_redirected(
-            text, f"it makes a table of {written.format}, and clones are Delta tables; write USING delta"
-        )
+        other = f"it makes a table of {written.format}, and clones are Delta tables"
+        raise _not_redirected(text, f"{other}; write USING delta")
     if written.has_location:
         raise _not_redirected(text, "a preview makes tables in a folder of its own; leave LOCATION out")
 
@@ -422,17 +403,6 @@ def _check_kind(text: str, written: Written) -> None:
 def _not_redirected(text: str, why: str) -> InvalidInput:
     begins = f"a statement that begins with {text.strip()[:40]!r}"
     return InvalidInput(f"{begins} can't be directed to the clones of a preview: {why}; nothing was run")
-
-
-def _table(spark: SparkSession, name: str) -> OutputTable:
-    """Of a name as `spark.table` takes it."""
-    return OutputTable.named(spark, name_parts(spark, name))
-
-
-def _source(table: OutputTable, state: TableState | None) -> Source:
-    if state is None:
-        return Source(table.name, table.identity, None, None, None)
-    return Source(table.name, table.identity, state.path, state.version, state.table_id)
 
 
 def _outside(source: Source) -> AccessedTable:

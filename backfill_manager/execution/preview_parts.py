@@ -115,9 +115,8 @@ def joined(parts: Iterable[Replaced]) -> list[Replaced]:
 
 def each(writes: Iterable[WriteOfTry], at_most: int) -> list[Replaced]:
     """The intervals and partitions as they were written; where there are more, neighbours are taken together."""
-    unique = sorted(
-        {one.replaced for one in writes if one.replaced is not None}, key=lambda one: (_lower(one), one.key or "")
-    )
+    parts = {one.replaced for one in writes if one.replaced is not None}
+    unique = sorted(parts, key=lambda one: (_lower(one), one.key or ""))
     return Parts(tuple(unique)).at_most(at_most) if unique else []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import os
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -15,6 +16,9 @@ _BEFORE: Final = 4096  # characters before the end of a piece, where a secret an
 _AFTER: Final = 256  # and behind it, where more of the secret may be
 _SEPARATORS: Final = re.compile(r"[\s,;&}\])]")
 _MAX_SEPARATORS: Final = 8  # at which it is tried to cut
+MAX_DRAIN: Final = 1024  # reads of what is left in a pipe at its end
+
+Piece = tuple[str, bool]  # of a line, and whether the line ends there; else the next one goes on with it
 
 
 class PrintedLines:
@@ -26,12 +30,8 @@ class PrintedLines:
         self._open, self._blocks = OpenValues(), BlockLines()
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
-    def feed(self, content: bytes) -> list[str]:
+    def feed(self, content: bytes) -> list[Piece]:
         """Those that are complete with these bytes."""
-        return [text for text, _ in self.feed_pieces(content)]
-
-    def feed_pieces(self, content: bytes) -> list[tuple[str, bool]]:
-        """The same, each with whether it ends there; else the next one goes on with it."""
         *lines, self._begun = (self._begun + self._decode(content)).split("\n")
         pieces = [(self._masked(line.rstrip("\r")), True) for line in lines]
         while len(self._begun) > MAX_LINE and (end := self._cut(self._begun)):
@@ -39,13 +39,40 @@ class PrintedLines:
             self._begun = self._begun[end:]
         return pieces
 
-    def rest(self) -> list[str]:
+    def rest(self) -> list[Piece]:
         """What is left at the end: a line, or none."""
         left, self._begun = self._begun + self._decode(b"", final=True), ""
-        return [self._masked(left.rstrip("\r"))] if left else []
+        return [(self._masked(left.rstrip("\r")), True)] if left else []
 
     def _masked(self, line: str) -> str:
         return self._blocks.masked(self._open.masked(line))
+
+
+class PipeLines(PrintedLines):
+    """Those that come out of a pipe. Nothing here waits for them."""
+
+    def __init__(self, end: int, cut: Callable[[str], int]) -> None:
+        super().__init__(cut)
+        self.end, self.is_closed = end, False
+        os.set_blocking(end, False)
+
+    def read(self) -> list[Piece] | None:
+        """What has come; None when there is nothing now, or never will be (`is_closed`)."""
+        try:
+            content = os.read(self.end, 1 << 16)
+        except BlockingIOError:
+            return None
+        self.is_closed = not content
+        return self.feed(content) if content else None
+
+    def drain(self) -> list[Piece]:
+        """What is there still. The end is not waited for: a process that has escaped may hold it open."""
+        pieces: list[Piece] = []
+        for _ in range(MAX_DRAIN):
+            if (read := self.read()) is None:
+                break
+            pieces += read
+        return pieces + self.rest()
 
 
 def end_of_piece(text: str, known: tuple[Known, ...] = ()) -> int:

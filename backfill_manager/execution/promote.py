@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JJavaError
 
 from backfill_manager.errors import InvalidInput, Refused
+from backfill_manager.execution import table_swap
 from backfill_manager.execution.delta_refusals import APPEND_ONLY
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import (
@@ -38,17 +39,6 @@ from backfill_manager.execution.output_table import (
 )
 from backfill_manager.execution.preview import ClonedTable
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry
-from backfill_manager.execution.table_swap import (
-    Actions,
-    about_commit,
-    begin,
-    changed_files,
-    described,
-    differ,
-    refuse_unless_leader,
-    swap_in,
-    writes_of,
-)
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.humanise import plural
 from backfill_manager.model.records import RunKey
@@ -64,8 +54,6 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Promoted:
-    """One table, after it."""
-
     table: str
     name: str | None  # in the catalog
     path: str
@@ -87,7 +75,7 @@ class Promotion:
 
     def run(self, clones: Iterable[ClonedTable]) -> list[Promoted]:
         """`Refused` with all reasons, before the first table is changed, if one of them can't be promoted."""
-        every = [_Table(self._spark, clone, self._runs) for clone in clones]
+        every = [PreviewedTable(self._spark, clone, self._runs) for clone in clones]
         tables = [one for one in every if one.writes]
         unwritten = [one for one in every if not one.is_written]
         reasons = [reason for one in unwritten for reason in self._of_unwritten(one)]
@@ -96,45 +84,42 @@ class Promotion:
         made = [self._make(one) for one in unwritten if one.clone.source.version is None]
         return [*(self._promote(one) for one in tables), *made]
 
-    def _transaction(self, table: _Table) -> str:
+    def _transaction(self, table: PreviewedTable) -> str:
         digest = hashlib.sha256(f"{table.parts.condition}{table.last_write}".encode()).hexdigest()[:12]
         return f"bfm/{self._state_id}/promote/{self._preview_id}/{digest}"
 
-    def _promote(self, table: _Table) -> Promoted:
+    def _promote(self, table: PreviewedTable) -> Promoted:
         with self._turns.acquire(table.output.identity):
             version = retry_on_conflict(_log, table.name)(self._commit, table)
         return self._promoted(table, version)
 
-    def _make(self, table: _Table) -> Promoted:
+    def _make(self, table: PreviewedTable) -> Promoted:
         """A table to which the preview has written no rows."""
         with self._turns.acquire(table.output.identity):
             if not table.output.exists():
-                refuse_unless_leader(self._is_leader)
+                table_swap.refuse_unless_leader(self._is_leader)
                 table.output.create(table.rows().schema, like=table.clone_now)
         return self._promoted(table, None)
 
-    def _promoted(self, table: _Table, version: int | None) -> Promoted:
-        output, state = table.output, table.output.read()
-        name = None if output.is_path else output.identity.removeprefix("spark_catalog.")
-        return Promoted(
-            table.name, name, state.path, version, len(table.parts.parts), tuple(table.writes), state.table_id
-        )
+    def _promoted(self, table: PreviewedTable, version: int | None) -> Promoted:
+        state, parts = table.output.read(), len(table.parts.parts)
+        name = None if table.output.is_path else table.output.key
+        return Promoted(table.name, name, state.path, version, parts, tuple(table.writes), state.table_id)
 
-    def _commit(self, table: _Table) -> int | None:
+    def _commit(self, table: PreviewedTable) -> int | None:
         transaction, rows = self._transaction(table), table.rows()
         if table.clone.source.version is None and not table.output.exists():
             table.output.create(rows.schema, like=table.clone_now)
-        delta = begin(self._spark, table.output)
+        delta = table_swap.begin(self._spark, table.output)
         if reasons := list(self._reasons(table, transaction)):
             raise Refused("; ".join(reasons))
-        writes = described(table.writes, self._state_id, whole=table.parts.is_whole)
+        writes = table_swap.described(table.writes, self._state_id, whole=table.parts.is_whole)
         about = {PROMOTES: self._preview_id, "state": self._state_id, "writes": writes}
         since = -1 if table.clone.source.version is None else table.clone.source.version
-        refuse_unless_leader(self._is_leader)
-        return swap_in(table.output, rows, table.parts, transaction, about, since, delta)
+        table_swap.refuse_unless_leader(self._is_leader)
+        return table_swap.swap_in(table.output, rows, table.parts, transaction, about, since, delta)
 
-    def _reasons(self, table: _Table, transaction: str) -> Iterator[str]:
-        """Why this table can't be promoted."""
+    def _reasons(self, table: PreviewedTable, transaction: str) -> Iterator[str]:
         source, name = table.clone.source, table.name
         if table.has_failed_writes and table.parts.is_whole:
             yield f"{name}: runs that did not succeed have written it, and it can only be replaced as a whole; retry them"
@@ -156,51 +141,45 @@ class Promotion:
         yield from self._of_settings(table, now)
         yield from self._of_commits(table, now)
 
-    def _of_settings(self, table: _Table, now: TableState) -> Iterator[str]:
+    def _of_settings(self, table: PreviewedTable, now: TableState) -> Iterator[str]:
         if table.clone.source.version is None:  # the table is made like the clone
             return
         columns = {one["name"] for one in table.columns_of_clone} & set(table.clone_now.schema.names)
         ends = (table.metadata_of_clone, table.clone_now.metadata, now.metadata)
         first, last, there = (settings_in(one, columns) for one in ends)
-        clusterings = (table.clustering_of_clone, table.clone_now.clustering, now.clustering)
+        clustering = clustering_set_by(table.first_commit, table.columns_of_clone)
+        clusterings = (clustering, table.clone_now.clustering, now.clustering)
         for one, clustering in zip((first, last, there), clusterings, strict=True):
             one["its clustering"] = clustering or None
         changed = {name: last.get(name) for name in {**first, **last} if last.get(name) != first.get(name)}
         lost = [name for name, value in changed.items() if value != there.get(name)]
-        for verb, names in (
-            ("changed", [name for name in lost if changed[name] is not None]),
-            ("removed", [name for name in lost if changed[name] is None]),
-        ):
-            if names:
+        for verb in ("changed", "removed"):
+            if names := [name for name in lost if (changed[name] is None) == (verb == "removed")]:
                 yield (
                     f"{table.name}: the preview has {verb} {', '.join(names[:MAX_NAMED])}, which promoting can't do: change "
                     "the table itself in the same way (ALTER TABLE), and promote then"
                 )
 
-    def _of_unwritten(self, table: _Table) -> Iterator[str]:
+    def _of_unwritten(self, table: PreviewedTable) -> Iterator[str]:
         """Of a clone to which no rows were written, but which may have been altered."""
         if not table.output.exists():
             return
         now = table.output.read()  # what is no Delta table is refused here
         if table.clone.source.version is None:
             return
-        added = (
-            set(table.clone_now.schema.names) - {one["name"] for one in table.columns_of_clone} - set(now.schema.names)
-        )
-        if added:
+        before = {one["name"] for one in table.columns_of_clone}
+        if added := set(table.clone_now.schema.names) - before - set(now.schema.names):
             yield (
                 f"{table.name}: the preview has added {', '.join(sorted(added))} and written no rows, so promoting does not add "
                 "it: change the table itself in the same way (ALTER TABLE), and promote then"
             )
         yield from self._of_settings(table, now)
 
-    def _of_columns(self, table: _Table, now: TableState) -> Iterator[str]:
+    def _of_columns(self, table: PreviewedTable, now: TableState) -> Iterator[str]:
         names = {} if table.clone.source.version is None else names_in_files(table.columns_of_clone)
         if renamed := now.renamed_columns(names, [names]):
-            was = "was" if len(renamed) == 1 else "were"
-            yield (
-                f"{table.name}: {', '.join(renamed)} {was} renamed or dropped since the preview began: create another preview"
-            )
+            were = f"{', '.join(renamed)} {'was' if len(renamed) == 1 else 'were'} renamed or dropped"
+            yield f"{table.name}: {were} since the preview began: create another preview"
             return
         if gone := sorted(names.keys() - set(table.rows().columns)):
             yield (
@@ -229,14 +208,15 @@ class Promotion:
         if then is not None and not self._rebase and not now.definition.has_columns(then):
             yield f"{table.name} has other columns than when the preview began; --rebase swaps the rows in all the same"
 
-    def _of_commits(self, table: _Table, now: TableState) -> Iterator[str]:
+    def _of_commits(self, table: PreviewedTable, now: TableState) -> Iterator[str]:
         since = -1 if table.clone.source.version is None else table.clone.source.version
         try:
             touching = [at for at, actions in now.commits(since) if self._touches(table.parts, now, actions)]
         except Py4JJavaError as error:
             yield f"{table.name}: its log does not reach back to version {max(since, 0)} any more ({one_line(error)})"
             return
-        if not touching or (since >= 0 and not table.has_changed_since(since)):
+        path = table.clone.source.path
+        if not touching or (path is not None and not table_swap.differ(self._spark, path, table.parts, since)):
             return
         named = ", ".join(map(str, touching[:MAX_NAMED])) + (", ..." if len(touching) > MAX_NAMED else "")
         then = f"version {since}" if since >= 0 else "the preview began, when it did not exist"
@@ -246,14 +226,14 @@ class Promotion:
         elif not self._rebase:
             yield f"{table.name} has {which} in the same intervals; --rebase swaps the preview's rows in all the same"
 
-    def _touches(self, parts: Parts, now: TableState, actions: Actions) -> bool:
-        if about_commit(actions).get(PROMOTES) == self._preview_id:
+    def _touches(self, parts: Parts, now: TableState, actions: table_swap.Actions) -> bool:
+        if table_swap.about_commit(actions).get(PROMOTES) == self._preview_id:
             return False
-        return any(parts.may_hold(now.with_names(file)) for file in changed_files(actions))
+        return any(parts.may_hold(now.with_names(file)) for file in table_swap.changed_files(actions))
 
 
-class _Table:
-    """A clone with the writes that are to be promoted, and its table."""
+class PreviewedTable:
+    """A clone with the writes that these runs have made to it, and its table."""
 
     def __init__(self, spark: SparkSession, clone: ClonedTable, runs: Collection[RunKey]) -> None:
         self.clone, self._spark = clone, spark
@@ -275,17 +255,12 @@ class _Table:
     @cached_property
     def metadata_of_clone(self) -> dict[str, Any]:
         """When it was made, as in Delta's log."""
-        metadata = metadata_set_by(self._first_commit)
+        metadata = metadata_set_by(self.first_commit)
         assert metadata is not None, "the first commit of a table sets it"
         return metadata
 
     @cached_property
-    def clustering_of_clone(self) -> list[str]:
-        """When it was made."""
-        return clustering_set_by(self._first_commit, self.columns_of_clone)
-
-    @cached_property
-    def _first_commit(self) -> Actions:
+    def first_commit(self) -> table_swap.Actions:
         """But for the files, which may be many."""
         _, actions = next(self.clone_now.commits(-1))
         return [one for one in actions if "add" not in one]
@@ -313,10 +288,6 @@ class _Table:
         columns: dict[str, Any] = json.loads(reader.load(self.clone.path)._jdf.schema().json())
         return columns
 
-    def has_changed_since(self, version: int) -> bool:
-        """Whether the rows of the parts are others than then; also if that can't be known any more."""
-        return differ(self._spark, self.clone.source.path or "", self.parts, version)
-
 
 def writes_to(spark: SparkSession, clone: ClonedTable) -> list[WriteOfTry]:
     """What tries have written into a clone, by its log: rows, and intervals and partitions without any. A commit of which nobody
@@ -324,6 +295,7 @@ def writes_to(spark: SparkSession, clone: ClonedTable) -> list[WriteOfTry]:
     state = OutputTable(spark, clone.path).read()
     writes: list[WriteOfTry] = []
     for version, actions in state.commits(0 if clone.source.version is not None else -1):
-        of_commit = writes_of(version, about_commit(actions))
-        writes += of_commit if changed_files(actions) else [one for one in of_commit if one.replaced is not None]
+        of_commit = table_swap.writes_of(version, table_swap.about_commit(actions))
+        has_rows = table_swap.changed_files(actions)
+        writes += [one for one in of_commit if has_rows or one.replaced is not None]
     return writes

@@ -19,24 +19,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
 from backfill_manager.errors import Refused
+from backfill_manager.execution import table_swap
 from backfill_manager.execution.delta_refusals import APPEND_ONLY
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable, TableState, columns_set_by, names_in_files
 from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, instants, label
 from backfill_manager.execution.revert_plan import Change, Conflict, Undo, plan_undo
 from backfill_manager.execution.table_diff import MAX_PARTS, schema_changes
-from backfill_manager.execution.table_swap import (
-    Actions,
-    about_commit,
-    begin,
-    changed_files,
-    differ,
-    is_of_state,
-    refuse_unless_leader,
-    rows_at,
-    swap_in,
-    writes_of,
-)
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.humanise import plural
 from backfill_manager.model.records import RunKey
@@ -48,11 +37,8 @@ if TYPE_CHECKING:
 
 MAX_COMPARED: Final = 20  # commits of others of which the rows are compared; beyond, they count as changes
 MAX_NAMED: Final = 3  # in a message
-_GONE: Final = (
-    "FILE_NOT_EXIST",
-    "FileNotFoundException",
-    "DELTA_FILE_NOT_FOUND",
-)  # in the error of a file that is gone
+# In the error of a file that is gone.
+_GONE: Final = ("FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND")
 _log = logging.getLogger(__name__)
 
 
@@ -94,8 +80,6 @@ class Reverted:
 
 
 class Reversion:
-    """Of some runs."""
-
     def __init__(
         self, spark: SparkSession, state_id: str, runs: Collection[RunKey], turns: Turns,
         is_leader: Callable[[], bool] = lambda: True,
@@ -122,7 +106,7 @@ class Reversion:
             return retry_on_conflict(_log, table.name)(self._commit, table.written)
 
     def _commit(self, written: WrittenTable) -> Reverted:
-        delta = begin(self._spark, self._output(written.name))
+        delta = table_swap.begin(self._spark, self._output(written.name))
         (table,) = self._read(written)
         if table.undo.done is not None:
             return table.summary()
@@ -130,8 +114,9 @@ class Reversion:
         about = {REVERTS: [list(run) for run in runs], UNDOES_FROM: table.undo.first, "state": self._state_id}
         digest = hashlib.sha256(f"{runs}{table.since}{table.undo.parts.condition}".encode()).hexdigest()[:16]
         transaction = f"bfm/{self._state_id}/revert/{digest}"
-        refuse_unless_leader(self._is_leader)
-        version = swap_in(table.output, table.rows, table.undo.parts, transaction, about, table.state.version, delta)
+        table_swap.refuse_unless_leader(self._is_leader)
+        parts, since = table.undo.parts, table.state.version
+        version = table_swap.swap_in(table.output, table.rows, parts, transaction, about, since, delta)
         return table.summary(version)
 
     def _read(self, written: WrittenTable) -> list[_Table]:
@@ -173,13 +158,13 @@ class Reversion:
         """A name as the records have it: its parts are not quoted (`my-catalog.sales.2024`)."""
         return OutputTable(self._spark, name) if "/" in name else OutputTable.named(self._spark, name.split("."))
 
-    def _change(self, state: TableState, version: int, actions: Actions) -> Change:
+    def _change(self, state: TableState, version: int, actions: table_swap.Actions) -> Change:
         operation = next((one["commitInfo"].get("operation") for one in actions if "commitInfo" in one), "a commit")
-        about, by = about_commit(actions), f"{operation} by another writer"
-        is_ours = is_of_state(about, self._state_id)
-        writes = tuple(one for one in writes_of(version, about) if one.run_id) if is_ours else ()
+        about, by = table_swap.about_commit(actions), f"{operation} by another writer"
+        is_ours = table_swap.is_of_state(about, self._state_id)
+        writes = tuple(one for one in table_swap.writes_of(version, about) if one.run_id) if is_ours else ()
         # Writes say what they have changed.
-        files = () if writes else tuple(map(state.with_names, changed_files(actions)))
+        files = () if writes else tuple(map(state.with_names, table_swap.changed_files(actions)))
         reverts = frozenset((dag, run) for dag, run in about.get(REVERTS, ())) if is_ours else frozenset[RunKey]()
         columns = columns_set_by(actions)
         return Change(version, by, writes, files, reverts, None if columns is None else names_in_files(columns))
@@ -188,8 +173,9 @@ class Reversion:
         """Those that stand: of a commit that does not say which rows it changed, the rows before and after it are compared."""
 
         def stands(number: int, one: Conflict) -> bool:
-            before, after = one.version - 1, one.version
-            return one.is_certain or number >= MAX_COMPARED or differ(self._spark, state.path, one.parts, before, after)
+            if one.is_certain or number >= MAX_COMPARED:
+                return True
+            return table_swap.differ(self._spark, state.path, one.parts, one.version - 1, one.version)
 
         return [one for number, one in enumerate(undo.conflicts) if stands(number, one)]
 
@@ -219,13 +205,13 @@ class _Table:
         )  # fmt: skip
 
     def _slices(self) -> Iterator[DataFrame]:
-        now = rows_at(self._spark, self.state.path, None, Parts())
+        now = table_swap.rows_at(self._spark, self.state.path, None, Parts())
         for one in self.undo.slices:
             if one.version < 0:
                 yield now.limit(0)
                 continue
             try:
-                rows = rows_at(self._spark, self.state.path, one.version, one.parts)
+                rows = table_swap.rows_at(self._spark, self.state.path, one.version, one.parts)
             except AnalysisException as error:
                 raise Refused(f"{self.name}: version {one.version} can't be read any more: {one_line(error)}") from None
             changed = [one["column"] for one in schema_changes(rows.schema, now.schema) if one["old"] is not None]
@@ -251,7 +237,7 @@ class _Table:
                 f"{self.name}: files of version{'s' * (len(versions) > 1)} {', '.join(versions)} are gone, as after VACUUM "
                 f"({one_line(error)})"
             ) from None
-        self.rows_now = rows_at(self._spark, self.state.path, None, self.undo.parts).count()
+        self.rows_now = table_swap.rows_at(self._spark, self.state.path, None, self.undo.parts).count()
 
 
 def _conflicts_text(name: str, conflicts: list[Conflict], *, whole: bool) -> str:

@@ -60,8 +60,6 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Undo:
-    """Of one table."""
-
     writes: tuple[WriteOfTry, ...]
     parts: Parts
     slices: tuple[Slice, ...] = ()
@@ -94,11 +92,8 @@ def plan_undo(changes: Sequence[Change], runs: Collection[RunKey]) -> Undo | Non
         base = max((change.version for change in touching if change.version < since), default=first - 1)
         by_version[base] += piece.parts
         for change in touching:
-            if (
-                change.version >= since
-                and (left := _not_reverted(change, reverted)) is not None
-                and left.touches(piece)
-            ):
+            left = _not_reverted(change, reverted) if change.version >= since else None
+            if left is not None and left.touches(piece):
                 conflicts.setdefault(change.version, (left, []))[1].extend(piece.parts)
     return Undo(
         mine, parts, tuple(Slice(version, _joined(found)) for version, found in sorted(by_version.items())),
@@ -136,12 +131,8 @@ def _without_undone_files(others: Sequence[Change]) -> list[Change]:
         if not change.reverts:
             for file in change.files:
                 balance[_file_key(file)] += 1 if "modificationTime" in file else -1  # of Delta's `add` alone
-    return [
-        change
-        if change.reverts
-        else replace(change, files=tuple(file for file in change.files if balance[_file_key(file)]))
-        for change in others
-    ]
+    left = ([file for file in change.files if change.reverts or balance[_file_key(file)]] for change in others)
+    return [replace(change, files=tuple(files)) for change, files in zip(others, left, strict=True)]
 
 
 def _file_key(file: Mapping[str, Any]) -> tuple[Any, ...]:

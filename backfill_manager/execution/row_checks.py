@@ -29,7 +29,6 @@ from backfill_manager.schemas.checks import (
     PanderaSchema,
     RowCount,
     Unique,
-    Verdict,
     parse,
 )
 
@@ -58,13 +57,10 @@ class CheckResults:
 
     def all(self) -> tuple[CheckedWrite, ...]:
         found = [one for results in self._of_writes.values() for one in results]
-        kept = [one for number, one in enumerate(found) if number < MAX_RESULTS or one.outcome != "passed"]
-        return tuple(kept)
+        return tuple(one for n, one in enumerate(found) if n < MAX_RESULTS or one.outcome != "passed")
 
 
 class RowChecks:
-    """The checks of one write."""
-
     def __init__(
         self, checks: Sequence[Check], *, task_id: str, table: str, transaction: str, log: logging.Logger,
         rows_before: RowsBefore, results: CheckResults,
@@ -86,10 +82,11 @@ class RowChecks:
             return
         figures = self._figures(rows, number) if self._checks else []
         verdicts = [form.judge(each) for (_, form), each in zip(self._checks, figures, strict=True)]
-        results = [
-            _result(self._table, check, "passed" if verdict.holds else _FAILED[check.on_failure], each, verdict)
-            for (check, _), each, verdict in zip(self._checks, figures, verdicts, strict=True)
-        ]
+        results = list[CheckedWrite]()
+        for (check, _), each, verdict in zip(self._checks, figures, verdicts, strict=True):
+            outcome: CheckOutcome = "passed" if verdict.holds else _FAILED[check.on_failure]
+            found = (each.rows, each.failing, verdict.value, verdict.message)
+            results.append(CheckedWrite(self._table, check.condition, check.name, outcome, *found))
         of_schemas = self._of_schemas(rows, figures[0].rows if figures else number)
         self._results.put(self._transaction, [*results, *of_schemas])
         for (_, form), result in zip(self._checks, results, strict=True):
@@ -119,20 +116,17 @@ class RowChecks:
                 found = expectations_of(form, rows)
             except (InvalidInput, PySparkException) as error:
                 self._refuse(check, error)
-            for one in found:
-                outcome: CheckOutcome = "passed" if one.problem is None else _FAILED[check.on_failure]
-                condition, why = f"{check.condition}: {one.name}", one.problem
+            for name, why in found.items():
+                outcome: CheckOutcome = "passed" if why is None else _FAILED[check.on_failure]
+                condition = f"{check.condition}: {name}"
                 results.append(CheckedWrite(self._table, condition, check.name, outcome, number, None, None, why))
         return results
 
     def _figures(self, rows: DataFrame, number: int | None) -> list[Figures]:
         from pyspark.sql import functions as F
 
-        counted = {
-            i: self._failing(rows, check, form)
-            for i, (check, form) in enumerate(self._checks)
-            if not _is_of_write(form)
-        }
+        of_rows = [(i, *one) for i, one in enumerate(self._checks) if not _is_of_write(one[1])]
+        counted = {i: self._failing(rows, check, form) for i, check, form in of_rows}
         if counted or number is None:
             try:
                 number, *failing = rows.agg(F.count("*"), *counted.values()).collect()[0]
@@ -232,12 +226,6 @@ def _breaks(form: Form) -> Column:
         return reduce(lambda one, other: one | other, [F.col(name).isNull() for name in form.columns])
     assert isinstance(form, Condition)
     return F.coalesce(~F.expr(form.sql), F.lit(False))
-
-
-def _result(table: str, check: Check, outcome: CheckOutcome, figures: Figures, verdict: Verdict) -> CheckedWrite:
-    return CheckedWrite(
-        table, check.condition, check.name, outcome, figures.rows, figures.failing, verdict.value, verdict.message
-    )  # fmt: skip
 
 
 def _label(condition: str, name: str | None) -> str:

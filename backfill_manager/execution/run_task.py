@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backfill_manager.dags.importing.task_code import load_dag, snapshot_folder
 from backfill_manager.errors import AbandonedTry, InvalidInput, LostLease
@@ -15,79 +15,55 @@ from backfill_manager.execution.bash_task import BashFailed, run_bash
 from backfill_manager.execution.context import TaskContext, executor_task_context
 from backfill_manager.execution.error_format import one_line, traceback_text
 from backfill_manager.execution.messages import Failed, Outcome, Postponed, Skipped, Succeeded, TaskLaunch
-from backfill_manager.execution.output_group_commit import Commits
-from backfill_manager.execution.preview import Preview, redirect
-from backfill_manager.execution.row_checks import CheckResults, RowsBefore
-from backfill_manager.execution.secrets import no_secret
+from backfill_manager.execution.preview import redirect
 from backfill_manager.execution.spark_executor_runtime import MAX_RESULT_CHARS, TaskSkipped
 from backfill_manager.execution.spark_executor_task import ExecutorTaskFailed, run_on_executor
 from backfill_manager.execution.spark_sql import run_sql
-from backfill_manager.execution.table_access import TableAccesses, record_reads
-from backfill_manager.execution.table_turns import Turns
-from backfill_manager.execution.task_log import TaskLogger
-from backfill_manager.execution.write_context import StateIdentity, WriteContext
+from backfill_manager.execution.table_access import record_reads
+from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.masking import mask_text, masked_json
 from backfill_manager.model.records import DagVersion
 from backfill_manager.processes.limits import lift_memory_limit, went_over
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MAX_RESULT_DEPTH: Final = 100
 _to_json = json.dumps  # as it is before the task may put something else in its place
 Log = Callable[[str, str], None]  # (level, message): a line into the try's log
 
 
-def run_sql_task(
-    launch: TaskLaunch, session: SparkSession, *, log: Log, turns: Turns, commits: Commits | None,
-    refuse_if_abandoned: Callable[[], None], state: StateIdentity, accesses: TableAccesses, check_results: CheckResults,
-    rows_before: RowsBefore,
-) -> Outcome:  # fmt: skip
-    """Run its statements in this session. Whatever happens comes back as a value; the traceback goes into the try's log."""
+def run_sql_task(this: WriteContext, log: Log) -> Outcome:
+    """Run its statements. Whatever happens comes back as a value; the traceback goes into the try's log."""
 
     def run() -> Succeeded:
-        this = WriteContext(
-            launch, lambda: session, _logger(launch, log), refuse_if_abandoned, state, turns, commits, accesses,
-            check_results, rows_before, _preview(launch, lambda: session, turns),
-        )  # fmt: skip
         ctx = TaskContext(this)
         run_sql(this, ctx)
         return Succeeded(None, ctx.rows_written)
 
     def is_stopped() -> bool:
         try:
-            refuse_if_abandoned()
+            this.refuse_if_abandoned()
         except (AbandonedTry, LostLease):
             return True
         return False
 
-    return _outcome_of(launch, run, log, is_stopped=is_stopped)
+    return _outcome_of(this.launch, run, log, is_stopped=is_stopped)
 
 
-def run_python_task(
-    launch: TaskLaunch, session: Callable[[], SparkSession], *, log: Log, turns: Turns, commits: Commits | None,
-    refuse_if_abandoned: Callable[[], None], state: StateIdentity, snapshots: Path | None, accesses: TableAccesses,
-    check_results: CheckResults, rows_before: RowsBefore, find_secret: Callable[[str], str] = no_secret,
-    on_loaded: Callable[[], None] = lambda: None,
-) -> Outcome:  # fmt: skip
+def run_python_task(this: WriteContext, log: Log, snapshots: Path | None, on_loaded: Callable[[], None]) -> Outcome:
     """Load the code of its version into this process, call `on_loaded`, and run it, or run its command."""
+    launch = this.launch
 
     def run() -> Succeeded:
         if launch.task.kind == "bash":
-            printed = run_bash(launch, log, find_secret, snapshot_folder(launch.version, snapshots))
+            printed = run_bash(launch, log, this.find_secret, snapshot_folder(launch.version, snapshots))
             result = to_result_json(launch.task.task_id, printed)
             return Succeeded(result, None, masked_json(result))
         function = _function(launch, snapshots)
         on_loaded()
         if launch.task.kind == "executor":
-            answer = run_on_executor(session().sparkContext, function, executor_task_context(launch), log)
+            answer = run_on_executor(this.spark.sparkContext, function, executor_task_context(launch), log)
             return Succeeded(_not_too_deep(launch.task.task_id, answer))
-        this = WriteContext(
-            launch, session, _logger(launch, log), refuse_if_abandoned, state, turns, commits, accesses, check_results,
-            rows_before, _preview(launch, session, turns), find_secret,
-        )  # fmt: skip
         if this.preview is None:
-            record_reads(accesses)
+            record_reads(this.accesses)
         else:
             redirect(this.preview)
         ctx = TaskContext(this)
@@ -96,23 +72,11 @@ def run_python_task(
         result = None if launch.task.is_callback else to_result_json(launch.task.task_id, returned)
         return Succeeded(result, ctx.rows_written, masked_json(result))  # its environment ends with this process
 
-    return _outcome_of(launch, run, log, launch.memory_mb)
-
-
-def _logger(launch: TaskLaunch, log: Log) -> TaskLogger:
-    return TaskLogger(f"{launch.ti.dag_id}.{launch.task.task_id}", log)
-
-
-def _preview(launch: TaskLaunch, session: Callable[[], SparkSession], turns: Turns) -> Preview | None:
-    return None if launch.preview_id is None else Preview(session, launch.preview_id, turns)
+    return _outcome_of(launch, run, log)
 
 
 def _outcome_of(
-    launch: TaskLaunch,
-    run: Callable[[], Succeeded],
-    log: Log,
-    memory_mb: int | None = None,
-    is_stopped: Callable[[], bool] = lambda: False,
+    launch: TaskLaunch, run: Callable[[], Succeeded], log: Log, is_stopped: Callable[[], bool] = lambda: False
 ) -> Outcome:
     """`is_stopped`: then an error is how Spark ends the jobs, and its traceback says nothing."""
     known = launch.secrets  # no part of one may be left where an error is cut
@@ -131,6 +95,7 @@ def _outcome_of(
     except MemoryError as error:
         lift_memory_limit()
         log("ERROR", traceback_text(error))
+        memory_mb = None if launch.task.kind == "sql" else launch.memory_mb  # that is of a process
         return Failed(one_line(error, known) if memory_mb is None else went_over(memory_mb))
     except BaseException as error:  # noqa: BLE001 - users' code raises anything, SystemExit too; it is reported
         log("ERROR", one_line(error, known) if is_stopped() else traceback_text(error))

@@ -67,9 +67,8 @@ class Secrets:
         if settings.files is not None:
             self._sources.append((f"files in {settings.files}", partial(_of_file, Path(settings.files))))
         if settings.databricks is not None:
-            self._sources.append(
-                (f"scope {settings.databricks} of Databricks", partial(_of_scope, settings.databricks, spark))
-            )
+            scope = settings.databricks
+            self._sources.append((f"scope {scope} of Databricks", partial(_of_scope, scope, spark)))
 
     def find(self, name: str, bundle: str) -> FoundSecret:
         """`InvalidInput` for what is no name, and for one that this bundle may not read; `NoSecret` if no source has it."""

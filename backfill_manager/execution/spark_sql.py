@@ -31,9 +31,11 @@ if TYPE_CHECKING:
 
 
 def run_sql(this: WriteContext, ctx: TaskContext) -> None:
-    """Run the task's statements in `ctx.spark`."""
     task = this.launch.task
-    parts = spark_statements(_text(this.launch))
+    run, launch = this.launch.run, this.launch
+    # The same in every try: macros have the values of the run.
+    text = sql_text(task, launch.dag, launch.params, run.run_id, run.logical_date, launch.interval, run.partition_key)
+    parts = spark_statements(text)
     if not parts:
         raise InvalidInput(f"sql task {task.task_id!r} has no statement")
     values = parameters(this.launch)
@@ -75,14 +77,6 @@ def _execute(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
         raise InvalidInput(
             f"sql task {ctx.task_id!r} uses :{name}, which this run does not have; it has {available}"
         ) from None
-
-
-def _text(launch: TaskLaunch) -> str:
-    """The same in every try: macros have the values of the run."""
-    run = launch.run
-    return sql_text(
-        launch.task, launch.dag, launch.params, run.run_id, run.logical_date, launch.interval, run.partition_key
-    )
 
 
 def parameters(launch: TaskLaunch) -> dict[str, Any]:

@@ -1,12 +1,14 @@
-"""What Spark's status store says of the stages of a try, as the figures of `schemas.resources.SparkStages`, and of a job.
+"""What Spark's status store says of a try: its jobs, and its stages as the figures of `schemas.resources.SparkStages`.
 
-The stages are read at the end of a try, without a Spark job: two calls to the JVM for each job, three for each stage, and
+The store hears of jobs and stages from a queue, which is long while Spark is busy, and keeps the newest `spark.ui.retainedJobs`
+only. The stages are read at the end of a try, without a Spark job: two calls to the JVM for each job, three for each stage, and
 two more for the skew of each that is shown and was long enough. Each comes as one text, by the writer of Spark's own REST API, so
 its fields are those of that API.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -18,7 +20,6 @@ from backfill_manager.clock import UTC
 from backfill_manager.errors import shorten
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.spark_health import ignore_stopped_context
-from backfill_manager.execution.spark_job_group import BEHIND_S
 from backfill_manager.schemas.resources import SparkStage, SparkStages
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+# Before each look whether the store still is behind with what has just begun or ended.
+BEHIND_S: Final = (0.01, 0.02, 0.04, 0.08, 0.16)
 MAX_JOBS: Final = 100  # the newest of a try
 MAX_READ: Final = 1000  # of their stages, the newest: Spark keeps no more, unless it is configured to
 MAX_STAGES: Final = 20  # the longest, which are shown one by one
@@ -40,22 +43,40 @@ _SUMS: Final = {  # our figure -> that of Spark's REST API
 
 
 class SparkStatus:
-    """Spark's status store. It says nothing (once with a warning) where Spark is another build, and never fails a try."""
+    """Spark's status store. Of stages it says nothing (once with a warning) where Spark is another build; no try fails of it."""
 
     def __init__(self, sc: SparkContext) -> None:
         from py4j.protocol import Py4JError
 
         self._as_json: Callable[[Any], str] | None = None
         self._wait: Callable[[float], object] = threading.Event().wait
-        self._context, self._application = sc._jsc.sc(), sc.applicationId
+        self._number_of_jobs: Callable[[], int] | None = None  # so far, of all tries
+        self._context, self._application, self._tracker = sc._jsc.sc(), sc.applicationId, sc._jsc.statusTracker()
+        assert sc._jvm is not None and sc._gateway is not None, "it is there"
+        self._as_text = sc._jvm.java.util.Arrays.toString  # each name on the way is a call
+        with contextlib.suppress(Py4JError):  # another build of Spark
+            scheduler = self._context.dagScheduler()
+            scheduler.numTotalJobs()
+            self._number_of_jobs = scheduler.numTotalJobs
         try:
-            assert sc._jvm is not None and sc._gateway is not None, "it is there"
-            self._store, self._tracker = self._context.statusStore(), sc._jsc.statusTracker()
+            self._store = self._context.statusStore()
             self._quantiles = sc._gateway.new_array(sc._jvm.double, 2)
             self._quantiles[0], self._quantiles[1] = 0.5, 1.0
             self._as_json = sc._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter().mapper().writeValueAsString
         except (Py4JError, TypeError) as error:
             log.warning("This Spark does not say what the stages of tasks were (%s).", one_line(error))
+
+    def jobs_of(self, group: str) -> tuple[int, ...]:
+        """Ids in order of start, without those of code that sets a job group of its own; none when Spark is gone. The newest job
+        there is, of whichever try, is waited for first; of a try that ran more than are kept the oldest are missing."""
+        with ignore_stopped_context():
+            newest = self._number_of_jobs() - 1 if self._number_of_jobs is not None else -1
+            for seconds in BEHIND_S if newest >= 0 else ():
+                if self._tracker.getJobInfo(newest) is not None:
+                    break
+                self._wait(seconds)
+            return tuple(sorted(json.loads(self._as_text(self._tracker.getJobIdsForGroup(group)))))
+        return ()
 
     def stages_of(self, jobs: Sequence[int], masked: Callable[[str], str]) -> SparkStages | None:
         """Those of these jobs that have begun, by what Spark still knows. None: nothing. `masked` hides secrets in names."""
@@ -94,18 +115,17 @@ class SparkStatus:
         return SparkStages(jobs=len(of_jobs), stages=len(stages), task_s=_task_s(stages), longest=shown, **sums)
 
     def _ended(self, jobs: Sequence[int]) -> list[dict[str, Any]]:
-        """The jobs, once Spark's listeners have heard of their ends, and so of those of their stages. They hear of it through a
-        queue, which is long while Spark is busy; a job that nobody could stop has no end."""
+        """The jobs, once the store has heard of their ends, and so of those of their stages; a job that nobody could stop has no
+        end."""
         found = [job for number in jobs for job in self._document(self._store.job, number)]
         for seconds in BEHIND_S:
             if not any(job["status"] == "RUNNING" for job in found):
                 break
             self._wait(seconds)
-            found = [
-                again
-                for job in found
-                for again in (self._document(self._store.job, job["jobId"]) if job["status"] == "RUNNING" else (job,))
-            ]
+            looks = (
+                (job,) if job["status"] != "RUNNING" else self._document(self._store.job, job["jobId"]) for job in found
+            )
+            found = [job for look in looks for job in look]
         return found
 
     def _begun(self, stage_id: int) -> Iterator[dict[str, Any]]:

@@ -32,6 +32,7 @@ from pyspark.errors import PySparkException
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.delta_refusals import named_refusals
 from backfill_manager.execution.output_table import OutputTable, TableState
+from backfill_manager.execution.table_access import tables_of_explained
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.execution.write_context import WriteContext
 from backfill_manager.execution.written_tables import Written, written_by
@@ -108,7 +109,6 @@ class StatementRunner:
         return self._try.transaction_id(f"sql-{number}")
 
     def evaluated(self, expression: str) -> str:
-        """The value of an expression, as a text."""
         row = self._execute(f"SELECT {expression}").first()
         return str(row[0]) if row else ""
 
@@ -137,7 +137,7 @@ class StatementRunner:
             return None
         # Its commit says what it reads, so this is found before.
         if changed and (preview := self._try.preview) is not None:
-            preview.note_statement(self._execute(f"EXPLAIN {self._texts[number - 1]}"))
+            preview.note_reads(self._execute(f"EXPLAIN {self._texts[number - 1]}"), tables_of_explained)
         metadata = self._try.user_metadata(statement=number)
         tables = "".join(f", {table.name}" for table in changed)
         call = f"sql task {self._try.launch.task.task_id!r}, statement {number}{tables}"
@@ -147,9 +147,8 @@ class StatementRunner:
             if not done.isLocal():  # a command has run already; a query has to be executed
                 done.write.format("noop").mode("overwrite").save()
         columns = self._try.accesses.columns_of(done) if is_one_write and changed else None
-        counts = [
-            self._log_commit(number, table, before[table.identity], transaction, metadata, columns) for table in changed
-        ]
+        of_try = (transaction, metadata, columns)
+        counts = [self._log_commit(number, table, before[table.identity], *of_try) for table in changed]
         rows = [n for n in counts if n is not None]
         return sum(rows) if rows else None
 

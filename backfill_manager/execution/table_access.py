@@ -64,10 +64,7 @@ class TableAccesses:
         try:
             for access in tables_in(df, with_columns=self._with_columns):
                 self.add(access)
-        except (
-            Py4JError,
-            PySparkException,
-        ) as error:  # PySpark makes the latter of what it knows; the task itself goes on
+        except (Py4JError, PySparkException) as error:  # the latter of what PySpark knows; the task itself goes on
             log.warning("What a query reads could not be recorded: %s", one_line(error))
 
     def columns_of(self, df: DataFrame) -> str | None:

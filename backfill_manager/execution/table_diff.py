@@ -43,31 +43,20 @@ class TableDiff:
 
     def without_secrets(self, known: tuple[str, ...]) -> TableDiff:
         """As people are shown it: values of columns that are named like secrets, and `known` ones, are masked."""
-        columns = [
-            {
-                **column,
-                "examples": [
-                    {
-                        name: mask_values(value, "" if name == "key" else column["name"], known)
-                        for name, value in one.items()
-                    }
-                    for one in column["examples"]
-                ],
-            }
-            for column in self.columns
-        ]
+
+        def masked(example: dict[str, Any], column: str) -> dict[str, Any]:
+            return {name: mask_values(value, "" if name == "key" else column, known) for name, value in example.items()}
+
+        examples = ([masked(example, one["name"]) for example in one["examples"]] for one in self.columns)
+        columns = [{**one, "examples": found} for one, found in zip(self.columns, examples, strict=True)]
         return replace(self, columns=columns, examples=mask_values(self.examples, more=known))
 
 
 def schema_changes(old: StructType, new: StructType) -> list[dict[str, str | None]]:
     """Columns that only one side has, or that have another type."""
     before, after = ({f.name: f.dataType.simpleString() for f in one.fields} for one in (old, new))
-    names = list(dict.fromkeys((*before, *after)))
-    return [
-        {"column": name, "old": before.get(name), "new": after.get(name)}
-        for name in names
-        if before.get(name) != after.get(name)
-    ]
+    types = {name: (before.get(name), after.get(name)) for name in (*before, *after)}
+    return [{"column": name, "old": old, "new": new} for name, (old, new) in types.items() if old != new]
 
 
 def same_rows(one: DataFrame, other: DataFrame) -> bool:
@@ -89,9 +78,8 @@ def diff(old: DataFrame, new: DataFrame, key: Sequence[str], parts: Sequence[Rep
     sides = [_side(one, number, shared, parts) for number, one in enumerate((old, new))]
     rows = sides[0].unionByName(sides[1])
     grouped = _by_key(rows, key) if key else _as_multisets(rows, [one.name for one in shared])
-    row = F.struct(
-        *(F.col(identifier(f"{_ROW}{n}")).alias(name) for n, name in enumerate(key or [f.name for f in shared]))
-    )
+    of_row = enumerate(key or [one.name for one in shared])
+    row = F.struct(*(F.col(identifier(f"{_ROW}{n}")).alias(name) for n, name in of_row))
     counts = {
         "added": F.sum("added"), "removed": F.sum("removed"), "changed": F.sum("changed"), "same": F.sum("same"),
         "repeated": F.sum(F.col("repeated").cast("bigint")),
@@ -99,11 +87,10 @@ def diff(old: DataFrame, new: DataFrame, key: Sequence[str], parts: Sequence[Rep
     }  # fmt: skip
     for n in range(len(values) if key else 0):
         differs = F.col(f"differs{n}")
-        old_new = F.to_json(
-            F.struct(row.alias("key"), F.col(f"{_OLD}.c{n}").alias("old"), F.col(f"{_NEW}.c{n}").alias("new"))
-        )
+        values_of_both = F.col(f"{_OLD}.c{n}").alias("old"), F.col(f"{_NEW}.c{n}").alias("new")
+        example = F.to_json(F.struct(row.alias("key"), *values_of_both))
         counts[f"rows{n}"] = F.sum(differs.cast("bigint"))
-        counts[f"example{n}"] = F.first(F.when(differs, old_new), ignorenulls=True)
+        counts[f"example{n}"] = F.first(F.when(differs, example), ignorenulls=True)
     found = grouped.groupBy(_PART).agg(*(column.alias(name) for name, column in counts.items())).collect()
     return _result(sorted((one.asDict() for one in found), key=lambda one: one[_PART]), list(key), values, parts)
 
@@ -121,10 +108,9 @@ def _side(rows: DataFrame, number: int, columns: Sequence[Any], parts: Sequence[
         for n, one in enumerate(parts):
             cases = cases.when(F.expr(one.where), n)
         part = cases.otherwise(-1)
-    mine = {one.name.lower(): one for one in rows.schema.fields}
-    compared = [
-        _comparable(F.col(identifier(one.name)), mine[one.name.lower()].dataType).alias(one.name) for one in columns
-    ]
+    types = {one.name.lower(): one.dataType for one in rows.schema.fields}
+    names = [one.name for one in columns]
+    compared = [_comparable(F.col(identifier(name)), types[name.lower()]).alias(name) for name in names]
     return rows.select(*compared, part.cast("int").alias(_PART), F.lit(number).alias(_SIDE))
 
 
@@ -132,9 +118,8 @@ def _by_key(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
     values = [name for name in rows.columns if name not in (*key, _PART, _SIDE)]
-    whole = F.struct(
-        *(F.col(identifier(name)).alias(f"c{n}") for n, name in enumerate(values)), F.lit(1).alias("there")
-    )
+    numbered = [F.col(identifier(name)).alias(f"c{n}") for n, name in enumerate(values)]
+    whole = F.struct(*numbered, F.lit(1).alias("there"))
     sides = [
         part
         for side, name in enumerate((_OLD, _NEW))

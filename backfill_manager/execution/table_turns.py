@@ -15,19 +15,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from backfill_manager.errors import AbandonedTry
 
-
-class Turn(Protocol):
-    """A turn that has come. It ends with `release`, which is harmless when repeated, or with the `with` block."""
-
-    def release(self) -> None: ...
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(self, *_: object) -> None: ...
+Turn = contextlib.AbstractContextManager[object]  # that has come; it ends with the `with` block
 
 
 class Turns(Protocol):

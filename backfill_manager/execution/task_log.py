@@ -20,16 +20,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from backfill_manager.clock import Clock
-from backfill_manager.execution.messages import (
-    AccessedTable,
-    CheckedWrite,
-    Failed,
-    Outcome,
-    Postponed,
-    Skipped,
-    Succeeded,
-    TaskLaunch,
-)
+from backfill_manager.execution import messages as m
 from backfill_manager.execution.printed_lines import end_of_piece
 from backfill_manager.humanise import without_styles
 from backfill_manager.masking import MASK, Known, known_of, mask_text, masked_json, without_known
@@ -62,7 +53,7 @@ class _Line(NamedTuple):
 class LogLines:
     """Collects the lines of one try; thread-safe."""
 
-    def __init__(self, launch: TaskLaunch, clock: Clock, on_first: Callable[[], None]) -> None:
+    def __init__(self, launch: m.TaskLaunch, clock: Clock, on_first: Callable[[], None]) -> None:
         self._ti, self._clock, self._on_first = launch.ti, clock, on_first
         self._secrets: tuple[Known, ...] = launch.secrets
         self._by_name: tuple[Known, ...] = ()  # of them, what `ctx.secret` has given to this try
@@ -116,30 +107,29 @@ class LogLines:
         without colours, which could stand within one."""
         return mask_text(without_styles(text), self._secrets)
 
-    def without_secrets(self, outcome: Outcome) -> Outcome:
+    def without_secrets(self, outcome: m.Outcome) -> m.Outcome:
         """An outcome whose words are masked. What the task returned is stored as it is, for those that come after it, and
         masked beside it: who shows it may have another environment. But what `ctx.secret` gave is not stored there either."""
         match outcome:
-            case Succeeded(result_json=result, shown_json=shown):
+            case m.Succeeded(result_json=result, shown_json=shown):
                 if self._by_name and result is not None and (stored := self._without_named(result)) != result:
-                    self.add(
-                        "WARNING", f"its result holds the value of a secret, and is stored with {MASK} in its place"
-                    )
+                    place = f"is stored with {MASK} in its place"
+                    self.add("WARNING", f"its result holds the value of a secret, and {place}")
                     result, shown = stored, None if shown is None else self._without_named(shown)
                     outcome = replace(outcome, result_json=result, shown_json=shown)
                 return replace(outcome, shown_json=masked_json(shown or result, self._secrets) or shown)
-            case Failed(error=error):
+            case m.Failed(error=error):
                 return replace(outcome, error=self.masked(error))
-            case Skipped(reason=reason) | Postponed(reason=reason):
+            case m.Skipped(reason=reason) | m.Postponed(reason=reason):
                 return replace(outcome, reason=self.masked(reason))
             case _:
                 return outcome
 
-    def check_without_secrets(self, checked: CheckedWrite) -> CheckedWrite:
+    def check_without_secrets(self, checked: m.CheckedWrite) -> m.CheckedWrite:
         """What a check found, without secrets of the task's params."""
         return checked.without_secrets(self._secrets)
 
-    def table_without_secrets(self, table: AccessedTable) -> AccessedTable:
+    def table_without_secrets(self, table: m.AccessedTable) -> m.AccessedTable:
         """A table that it has read or written, whose path may have been made with a secret."""
         if not self._by_name:
             return table
@@ -205,6 +195,10 @@ class TaskLogger(logging.Logger):
         handler.emit = lambda record: add(record.levelname, handler.format(record))  # type: ignore[method-assign]
         self.addHandler(handler)
         self.propagate = False
+
+    @classmethod
+    def of(cls, launch: m.TaskLaunch, add: Callable[[str, str], None]) -> TaskLogger:
+        return cls(f"{launch.ti.dag_id}.{launch.task.task_id}", add)
 
     def getChild(self, suffix: str) -> TaskLogger:
         return TaskLogger(f"{self.name}.{suffix}", self._add)

@@ -14,6 +14,7 @@ had found it, see `processes.process_state`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import faulthandler
 import itertools
@@ -26,7 +27,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -34,18 +34,20 @@ from typing import Any, Final, NoReturn
 
 from py4j.protocol import Py4JError
 
-from backfill_manager.errors import AbandonedTry, BackfillManagerError, InvalidInput, LostLease
+from backfill_manager.errors import AbandonedTry, BackfillManagerError, InvalidInput
 from backfill_manager.execution import task_spans
 from backfill_manager.execution.messages import Skipped, Succeeded, TaskLaunch
 from backfill_manager.execution.output_group_commit import Answer, checked
 from backfill_manager.execution.row_checks import CheckResults
 from backfill_manager.execution.run_task import run_python_task
 from backfill_manager.execution.secrets import NoSecret, check_secret_name
+from backfill_manager.execution.spark_job_group import SparkJobGroup
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_access import TableAccesses
-from backfill_manager.execution.task_log import shorten_middle
+from backfill_manager.execution.table_turns import Turn
+from backfill_manager.execution.task_log import TaskLogger, shorten_middle
 from backfill_manager.execution.task_spark import NoSpark, TaskSpark
-from backfill_manager.execution.write_context import StateIdentity
+from backfill_manager.execution.write_context import StateIdentity, WriteContext
 from backfill_manager.masking import Known, hide, mask_text
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.fork_server import HEAVY
@@ -69,9 +71,7 @@ class TaskOrder:
     launch: TaskLaunch
     state: StateIdentity
     snapshots: Path | None
-    group: str  # of its Spark jobs, as the next two
-    tag: str
-    description: str
+    jobs: SparkJobGroup
     commits_together: bool = False  # its writes may share a commit with those of others
     with_columns: bool = False  # what the columns of its writes are computed from is recorded
     traceparent: str | None = None  # of the span of this try; None: nobody traces
@@ -84,10 +84,6 @@ class TaskOrder:
         if is_alone or not launch.task.reuse_process:
             return None
         return (launch.version, launch.nice)
-
-    @property
-    def may_wait(self) -> bool:
-        return self.reuse_key is not None
 
 
 def run(_: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
@@ -108,7 +104,7 @@ def run(_: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
     apply_in_child(order.launch.memory_mb, order.launch.nice)
     manager.prepare_for_forks()
     tries = 1
-    while _serve(order, spark, manager, may_wait=order.may_wait and tries < MAX_TRIES):
+    while _serve(order, spark, manager, may_wait=order.reuse_key is not None and tries < MAX_TRIES):
         order, tries = manager.receive_order(spark), tries + 1
         if order is None:
             break
@@ -127,7 +123,7 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
 
     signal.signal(signal.SIGTERM, stop)
     manager.stop = stop
-    spark.enter(pool=order.launch.pool, group=order.group, tag=order.tag, description=order.description)
+    spark.enter(order.jobs)
     accesses, check_results = TableAccesses(with_columns=order.with_columns), CheckResults()
     if order.traceparent is not None:
         task_spans.set_up(order.traceparent, lambda span: manager.send({"span": span}))
@@ -139,19 +135,19 @@ def _serve(order: TaskOrder, spark: TaskSpark, manager: _Manager, *, may_wait: b
 
     manager.secrets = order.launch.secrets
     manager.send({"begun": True})
-    outcome = run_python_task(
-        order.launch, lambda: spark.session, log=manager.log, turns=manager.turns,
-        commits=manager if order.commits_together else None, refuse_if_abandoned=manager.refuse_if_abandoned,
-        state=order.state, snapshots=order.snapshots, accesses=accesses, check_results=check_results,
-        rows_before=manager.rows_before, find_secret=manager.secret, on_loaded=remember_state,
+    this = WriteContext(
+        order.launch, lambda: spark.session, TaskLogger.of(order.launch, manager.log), manager.refuse_if_abandoned,
+        order.state, manager, manager.commit if order.commits_together else None, accesses, check_results,
+        manager.rows_before, manager.secret,
     )  # fmt: skip
+    outcome = run_python_task(this, manager.log, order.snapshots, remember_state)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if os.getpid() != own:
         _exit(0)  # a fork that the task made, and that came out of it too; one outcome is enough
-    with suppress(Py4JError, OSError):  # Spark is gone, and they with it
+    with contextlib.suppress(Py4JError, OSError):  # Spark is gone, and they with it
         spark.stop_streams(manager.log)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # the task has closed it, or put whatever it likes in its place
+        with contextlib.suppress(Exception):  # the task has closed it, or put whatever it likes in its place
             stream.flush()
     loaded = [name for name in HEAVY if name in sys.modules]
     waits = may_wait and isinstance(outcome, Succeeded | Skipped) and not spark.jobs_may_run
@@ -176,7 +172,7 @@ def _own_threads(spark: TaskSpark, manager: _Manager) -> tuple[threading.Thread,
 
 
 class _Manager:
-    """The manager, as the task process sees it."""
+    """The manager, as the task process sees it. It gives out the turns at tables (`table_turns.Turns`)."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel, self._process = channel, os.getpid()
@@ -189,7 +185,6 @@ class _Manager:
         self.secrets: tuple[Known, ...] = ()  # of the try's params: no part of one may be left where a line is cut
         self.stop: Callable[[int, FrameType | None], None] | None = None  # the handler of SIGTERM
         self._stop_waits = False
-        self.turns = RemoteTurns(self)
 
     def prepare_for_forks(self) -> None:
         """That the task makes: they may log."""
@@ -220,7 +215,7 @@ class _Manager:
     def receive_order(self, spark: TaskSpark) -> TaskOrder | None:
         """None when the manager needs this process no more. One that has to wait attaches itself to the JVM meanwhile."""
         if not self._has_begun and not self._channel.wait(ATTACH_AFTER_S):
-            with suppress(NoSpark, Py4JError, OSError):  # the task tries again, if it needs Spark
+            with contextlib.suppress(NoSpark, Py4JError, OSError):  # the task tries again, if it needs Spark
                 spark.attach()
         while not self.threads and self._orders.empty():
             if not self._receive():
@@ -256,23 +251,38 @@ class _Manager:
             self._replies.pop(number, None)
 
     def refuse_if_abandoned(self) -> None:
-        reply = self.request("may_write")
-        if reply.get("abandoned"):
-            raise AbandonedTry(reply["abandoned"])
-        if reply.get("unsure"):
-            raise LostLease(reply["unsure"])
+        if refused := self.request("may_write")["refused"]:
+            checked(Answer(**refused))
 
     def commit(self, staged: StagedWrite) -> Answer:
-        """See `output_group_commit.Commits`."""
+        """See `WriteContext.commit_together`."""
         reply = self.request("commit", staged=dataclasses.asdict(staged))
         return checked(Answer(**reply["answer"]))
+
+    def try_acquire(self, identity: str, *, shared: bool = False) -> Turn | None:
+        return self._turn(identity, shared=shared, only_if_free=True)
+
+    def acquire(self, identity: str, *, shared: bool = False) -> Turn:
+        turn = self._turn(identity, shared=shared, only_if_free=False)
+        assert turn is not None
+        return turn
+
+    def _turn(self, identity: str, **how: bool) -> Turn | None:
+        reply = self.request("turn", table=identity, **how)
+        if reply.get("abandoned"):
+            raise AbandonedTry(reply["abandoned"])
+        if not reply["has_turn"]:
+            return None
+        turn = contextlib.ExitStack()
+        turn.callback(self.send, {"release": reply["number"]})
+        return turn
 
     def rows_before(self, table: str, number: int, unit: str) -> Sequence[int]:
         """See `row_checks.RowsBefore`."""
         reply = self.request("rows_before", table=table, count=number, unit=unit)
         if "broken" in reply:
             raise BackfillManagerError(reply["broken"])
-        rows: list[int] = reply["rows"]
+        rows: list[int] = reply["found"]
         return rows
 
     def secret(self, name: str) -> str:
@@ -282,7 +292,7 @@ class _Manager:
             raise InvalidInput(reply["invalid"])
         if "broken" in reply:
             raise NoSecret(reply["broken"])
-        value: str = reply["secret"]
+        value: str = reply["found"]
         hide(value)
         return value
 
@@ -310,41 +320,6 @@ class _Manager:
         elif (waiting := self._replies.get(message["number"])) is not None:
             waiting.put(message | {"descriptors": descriptors})
         return True
-
-
-class RemoteTurns:
-    """Turns at tables, which the manager gives out (`execution.table_turns`)."""
-
-    def __init__(self, manager: _Manager) -> None:
-        self._manager = manager
-
-    def try_acquire(self, identity: str, *, shared: bool = False) -> RemoteTurn | None:
-        return self._request(identity, shared, only_if_free=True)
-
-    def acquire(self, identity: str, *, shared: bool = False) -> RemoteTurn:
-        turn = self._request(identity, shared, only_if_free=False)
-        assert turn is not None
-        return turn
-
-    def _request(self, identity: str, shared: bool, only_if_free: bool) -> RemoteTurn | None:
-        reply = self._manager.request("turn", table=identity, shared=shared, only_if_free=only_if_free)
-        if reply.get("abandoned"):
-            raise AbandonedTry(reply["abandoned"])
-        return RemoteTurn(self._manager, reply["number"]) if reply["has_turn"] else None
-
-
-class RemoteTurn:
-    def __init__(self, manager: _Manager, number: int) -> None:
-        self._manager, self._number = manager, number
-
-    def release(self) -> None:
-        self._manager.send({"release": self._number})
-
-    def __enter__(self) -> RemoteTurn:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
 
 class _LinesOfLogging(logging.Handler):

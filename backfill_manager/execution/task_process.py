@@ -15,13 +15,12 @@ import dataclasses
 import os
 import pickle
 import queue
-import select
 import selectors
 import signal
 import socket
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,22 +31,12 @@ from pydantic import TypeAdapter
 
 from backfill_manager.clock import Clock
 from backfill_manager.dags.bundles.environment import interpreter_of_version
-from backfill_manager.errors import AbandonedTry, BackfillManagerError, InvalidInput, StateError
+from backfill_manager.errors import AbandonedTry, BackfillManagerError, InvalidInput, LostLease, StateError
+from backfill_manager.execution import messages as m
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.jvm_gateway import JvmGateway, JvmGateways
-from backfill_manager.execution.messages import (
-    AccessedTable,
-    CheckedWrite,
-    Failed,
-    Lost,
-    Outcome,
-    Postponed,
-    Skipped,
-    Succeeded,
-    TaskSpan,
-)
 from backfill_manager.execution.output_group_commit import Answer, GroupCommits
-from backfill_manager.execution.printed_lines import PrintedLines
+from backfill_manager.execution.printed_lines import Piece, PipeLines
 from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_turns import TableTurn, TurnHolder
 from backfill_manager.execution.task_main import CALL, TaskOrder
@@ -66,15 +55,14 @@ IDLE_S: Final = 60.0  # after which idle ones end that are not needed
 END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone
 ENDS_AT_ONCE: Final = 4  # that are reported, each while it waits for Spark
 MAX_STARTS: Final = 3  # of one try, in processes that end before it has begun
-MAX_DRAIN: Final = 1024  # reads of what is left in a pipe at its end
 _NO_MESSAGE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
-_OUTCOMES: Final[dict[str, TypeAdapter[Outcome]]] = {
-    kind.__name__: TypeAdapter(kind) for kind in (Succeeded, Failed, Skipped, Postponed)
+_OUTCOMES: Final[dict[str, TypeAdapter[m.Outcome]]] = {
+    kind.__name__: TypeAdapter(kind) for kind in (m.Succeeded, m.Failed, m.Skipped, m.Postponed)
 }
 _STAGED: Final = TypeAdapter(StagedWrite)
-_TABLES: Final = TypeAdapter(tuple[AccessedTable, ...])
-_CHECKS: Final = TypeAdapter(tuple[CheckedWrite, ...])
-_SPAN: Final = TypeAdapter(TaskSpan)
+_TABLES: Final = TypeAdapter(tuple[m.AccessedTable, ...])
+_CHECKS: Final = TypeAdapter(tuple[m.CheckedWrite, ...])
+_SPAN: Final = TypeAdapter(m.TaskSpan)
 
 
 class Listener(Protocol):
@@ -87,11 +75,11 @@ class Listener(Protocol):
     def cut(self, text: str) -> int:
         """See `printed_lines.end_of_piece`."""
 
-    def span(self, span: TaskSpan) -> None:
+    def span(self, span: m.TaskSpan) -> None:
         """That its code has made."""
 
-    def write_refusal(self) -> tuple[str, str] | None:
-        """Why it must write nothing any more: ("abandoned" or "unsure", the message)."""
+    def write_refusal(self) -> AbandonedTry | LostLease | None:
+        """Why it must write nothing any more."""
 
     def rows_before(self, table: str, number: int, unit: str) -> Sequence[int]:
         """See `row_checks.RowsBefore`; called in a thread of its own, as it reads the state. `BackfillManagerError` if it
@@ -101,7 +89,7 @@ class Listener(Protocol):
         """The value, which this try's log masks from then on; called in a thread of its own. `InvalidInput` and `NoSecret` as
         `Secrets.find`."""
 
-    def ended(self, outcome: Outcome) -> None: ...
+    def ended(self, outcome: m.Outcome) -> None: ...
 
 
 @dataclass(eq=False)
@@ -115,9 +103,9 @@ class RunningTask:
     starts: int = 0  # processes that were given it; more than one if one ended before it had begun
     has_begun: bool = False  # the task's own code runs, or did
     is_stopped: bool = False
-    outcome: Outcome | None = None  # as its process reports it
-    tables: tuple[AccessedTable, ...] = ()  # read and written, as its process reports them
-    checks: tuple[CheckedWrite, ...] = ()  # likewise
+    outcome: m.Outcome | None = None  # as its process reports it
+    tables: tuple[m.AccessedTable, ...] = ()  # read and written, as its process reports them
+    checks: tuple[m.CheckedWrite, ...] = ()  # likewise
     jobs_may_run: bool = True  # Spark jobs, when its process has ended; the process may know that there are none
     used_spark: bool | None = None  # as its process reports it
     held: dict[int, TableTurn] = field(default_factory=dict)  # by the number of their request
@@ -160,8 +148,7 @@ class _Process:
         self.python, self.channel = python, channel
         self.gateway: JvmGateway | None = None  # once it has asked for one
         self.forked: ForkedProcess | None = None  # set once it is asked for
-        levels = ("INFO", "WARNING")
-        self.outputs = [_Output(end, level, self._cut) for end, level in zip(outputs, levels, strict=True)]
+        self.outputs = [PipeLines(end, self._cut) for end in outputs]
         self.messages = MessageBuffer()
         self.task: RunningTask | None = None
         self.lock = threading.Lock()  # guards the change from one task to another, for those who would signal it
@@ -177,35 +164,13 @@ class _Process:
         if self.task is not None:
             self.task.listener.line(level, message)
 
+    def printed(self, output: PipeLines, pieces: Iterable[Piece]) -> None:
+        level = "INFO" if output is self.outputs[0] else "WARNING"
+        for text, _ in pieces:
+            self.line(level, text)
+
     def _cut(self, text: str) -> int:
         return len(text) if self.task is None else self.task.listener.cut(text)
-
-
-class _Output:
-    """One of its standard streams."""
-
-    def __init__(self, end: int, level: str, cut: Callable[[str], int]) -> None:
-        self.end, self.level = end, level
-        self._lines = PrintedLines(cut)
-        os.set_blocking(end, False)
-
-    def read(self) -> list[str] | None:
-        """The lines that are complete now; None at its end. What is left of a line by then comes as one."""
-        try:
-            content = os.read(self.end, 1 << 16)
-        except BlockingIOError:
-            return []
-        return self._lines.feed(content) if content else None
-
-    def drain(self) -> list[str]:
-        """What is there still. The end is not waited for: a process that has escaped may hold it open."""
-        lines: list[str] = []
-        for _ in range(MAX_DRAIN):
-            read = self.read()
-            if not read:
-                break
-            lines += read
-        return lines + self._lines.rest()
 
 
 def _nothing() -> None:
@@ -305,7 +270,7 @@ class TaskProcesses:
             self._used.add(python)
             self._unable.discard(python)
             while not (task.is_stopped or self._is_closed):
-                process = self._waiting_for(task) or self._warm_or_new(python)
+                process = self._free(task, python)
                 with self._lock:
                     if process.has_ended:
                         continue
@@ -313,10 +278,10 @@ class TaskProcesses:
                 self._most_running = max(self._most_running, self._running().total())
                 break
             else:
-                task.listener.ended(Postponed("it was stopped before it had begun"))
+                task.listener.ended(m.Postponed("it was stopped before it had begun"))
                 return
         except StateError as error:  # it is gone
-            task.listener.ended(Failed(one_line(error)))
+            task.listener.ended(m.Failed(one_line(error)))
             return
         except (NoProcess, OSError) as error:
             task.listener.ended(_of_no_process(python, error))
@@ -330,12 +295,10 @@ class TaskProcesses:
         with suppress(OSError):  # it has ended: the reader learns how
             process.channel.send({"order": True}, attachment=pickle.dumps(task.order))
 
-    def _waiting_for(self, task: RunningTask) -> _Process | None:
-        """A process that has served a try like this one; the one that did so last, as others may end then."""
-        waiting = self._waiting.get(task.order.reuse_key, [])
-        return waiting.pop() if waiting else None
-
-    def _warm_or_new(self, python: str | None) -> _Process:
+    def _free(self, task: RunningTask, python: str | None) -> _Process:
+        """One that has served a try like this one (the last one first, as others may end then), a warm one, or a new one."""
+        if waiting := self._waiting.get(task.order.reuse_key):
+            return waiting.pop()
         warm = self._warm[python]
         return warm.pop(0) if warm else self._new(python)
 
@@ -381,13 +344,9 @@ class TaskProcesses:
             self._processes.add(process)
         self._post(partial(self._add, process))
         try:
+            preload, on_end = ("pyspark", *sorted(self._libraries[python])), partial(self._end, process)
             process.forked = self._servers.get(python).fork(
-                CALL,
-                {},
-                ends,
-                name="bfm task",
-                preload=("pyspark", *sorted(self._libraries[python])),
-                on_end=partial(self._post, partial(self._end, process)),
+                CALL, {}, ends, name="bfm task", preload=preload, on_end=partial(self._post, on_end)
             )
         except BaseException:
             self._post(partial(self._end, process))
@@ -487,16 +446,14 @@ class TaskProcesses:
             for output in process.outputs:
                 self._selector.register(output.end, selectors.EVENT_READ, (process, output))
 
-    def _read(self, process: _Process, output: _Output | None) -> None:
+    def _read(self, process: _Process, output: PipeLines | None) -> None:
         if output is None:
             if not self._read_messages(process):
                 self._selector.unregister(process.channel)
             return
-        lines = output.read()
-        if lines is None:
+        process.printed(output, output.read() or ())
+        if output.is_closed:
             self._selector.unregister(output.end)
-        for line in lines or ():
-            process.line(output.level, line)
 
     def _read_messages(self, process: _Process) -> bool:
         """False at the end of its channel."""
@@ -507,9 +464,8 @@ class TaskProcesses:
             for message in process.messages.feed(received):
                 self._handle(process, message)
         except _NO_MESSAGE as error:  # the task may write to any descriptor of its process
-            process.problem = (
-                f"it has sent what is no message ({one_line(error)}); does it write to files it did not open?"
-            )
+            sent = f"it has sent what is no message ({one_line(error)})"
+            process.problem = f"{sent}; does it write to files it did not open?"
             process.signal()
             return False
         return True
@@ -559,23 +515,24 @@ class TaskProcesses:
     def _drain(self, process: _Process) -> None:
         """What it has printed, and what is left of its last line."""
         for output in process.outputs:
-            for line in output.drain():
-                process.line(output.level, line)
+            process.printed(output, output.drain())
 
     def _answer(self, process: _Process, task: RunningTask, request: dict[str, Any]) -> None:
         number = int(request["number"])
         if request["request"] == "may_write":
-            kind, why = task.listener.write_refusal() or ("", "")
-            self._reply(process, {"number": number, kind or "yes": why or True})
+            refusal = task.listener.write_refusal()
+            refused = None if refusal is None else dataclasses.asdict(Answer.refused(refusal))
+            self._reply(process, {"number": number, "refused": refused})
             return
         if request["request"] == "commit":
             self._commit(process, task, number, request["staged"])
             return
         if request["request"] == "rows_before":
-            self._reads.call(self._answer_rows_before, process, task, number, request)
+            of = (str(request["table"]), int(request["count"]), str(request["unit"]))
+            self._reads.call(self._answer_read, process, number, partial(task.listener.rows_before, *of))
             return
         if request["request"] == "secret":
-            self._reads.call(self._answer_secret, process, task, number, str(request["name"]))
+            self._reads.call(self._answer_read, process, number, partial(task.listener.secret, str(request["name"])))
             return
         table, shared = str(request["table"]), bool(request["shared"])
         try:
@@ -591,25 +548,17 @@ class TaskProcesses:
             self._reply(process, {"number": number, "abandoned": str(error)})
 
     def _commit(self, process: _Process, task: RunningTask, number: int, staged: dict[str, Any]) -> None:
-        def refusal() -> tuple[str, str] | None:
-            return ("abandoned", "its process has ended") if process.has_ended else task.listener.write_refusal()
+        def refusal() -> AbandonedTry | LostLease | None:
+            return AbandonedTry("its process has ended") if process.has_ended else task.listener.write_refusal()
 
         def reply(answer: Answer) -> None:
             self._reply(process, {"number": number, "answer": dataclasses.asdict(answer)})
 
         self._commits.submit(_STAGED.validate_python(staged), refusal, reply)
 
-    def _answer_rows_before(self, process: _Process, task: RunningTask, number: int, request: dict[str, Any]) -> None:
+    def _answer_read(self, process: _Process, number: int, read: Callable[[], str | Sequence[int]]) -> None:
         try:
-            rows = task.listener.rows_before(str(request["table"]), int(request["count"]), str(request["unit"]))
-        except BackfillManagerError as error:
-            self._reply(process, {"number": number, "broken": str(error)})
-        else:
-            self._reply(process, {"number": number, "rows": list(rows)})
-
-    def _answer_secret(self, process: _Process, task: RunningTask, number: int, name: str) -> None:
-        try:
-            reply = {"secret": task.listener.secret(name)}
+            reply = {"found": read()}
         except InvalidInput as error:
             reply = {"invalid": str(error)}
         except BackfillManagerError as error:
@@ -625,7 +574,7 @@ class TaskProcesses:
         for end in (process.channel.fileno(), *(output.end for output in process.outputs)):
             with suppress(KeyError):
                 self._selector.unregister(end)
-        while not process.problem and _is_readable(process.channel) and self._read_messages(process):
+        while not process.problem and process.channel.wait(0) and self._read_messages(process):
             pass
         if process.forked is not None and process.forked.pid is None:
             self._unable.add(process.python)
@@ -650,50 +599,45 @@ class TaskProcesses:
             self._ends.call(_report_end, task, task.outcome or _outcome_without_message(process))
 
 
-def _report_end(task: RunningTask, outcome: Outcome) -> None:
+def _report_end(task: RunningTask, outcome: m.Outcome) -> None:
     memory_mb = task.order.launch.memory_mb
     if task.cgroup is not None:
         task.cgroup.remove()
-        if memory_mb is not None and isinstance(outcome, Failed) and task.cgroup.went_over():
-            outcome = Failed(went_over(memory_mb))
+        if memory_mb is not None and isinstance(outcome, m.Failed) and task.cgroup.went_over():
+            outcome = m.Failed(went_over(memory_mb))
     task.listener.ended(outcome)
 
 
-def _is_readable(channel: Channel) -> bool:
-    poll = select.poll()
-    poll.register(channel, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def _outcome_without_message(process: _Process) -> Outcome:
+def _outcome_without_message(process: _Process) -> m.Outcome:
     forked = process.forked
     if forked is None:
-        return Postponed("its process could not be started")
+        return m.Postponed("its process could not be started")
     if forked.refused:
-        return Postponed(forked.refused)
+        return m.Postponed(forked.refused)
     if forked.code is None:
         code = forked.code_of_server if forked.pid is None else 0
-        return _of_broken(process.python, code) or Lost("the fork server of its process ended while it ran")
+        return _of_broken(process.python, code) or m.Lost("the fork server of its process ended while it ran")
     if process.problem:
-        return Failed(process.problem)
-    return Failed(ending(forked.code))
+        return m.Failed(process.problem)
+    return m.Failed(ending(forked.code))
 
 
-def _of_no_process(python: str | None, error: NoProcess | OSError) -> Outcome:
+def _of_no_process(python: str | None, error: NoProcess | OSError) -> m.Outcome:
     """When none could be started. What the system has too few of comes back; an interpreter of a bundle does not by itself."""
     if isinstance(error, NoProcess):
         if python is not None and error.is_of_interpreter:
-            return Failed(one_line(error))
+            return m.Failed(one_line(error))
         if (failed := _of_broken(python, error.code_of_server)) is not None:
             return failed
-    return Postponed(one_line(error))
+    return m.Postponed(one_line(error))
 
 
-def _of_broken(python: str | None, code: int) -> Failed | None:
+def _of_broken(python: str | None, code: int) -> m.Failed | None:
     """For an interpreter of a bundle that has ended with this code in place of starting a process; None for another end."""
     if python is None or not code:
         return None
-    return Failed(f"{python} could not start its process (exit code {code}): its packages may have changed or be gone")
+    why = "its packages may have changed or be gone"
+    return m.Failed(f"{python} could not start its process (exit code {code}): {why}")
 
 
 def ending(code: int) -> str:

@@ -37,7 +37,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.execution.error_format import silence_query_loggers
-from backfill_manager.execution.spark_job_group import CALL_SITE, SESSION_OF
+from backfill_manager.execution.spark_job_group import SparkJobGroup
 
 SHARED: Final = ("bfm-jsc", "bfm-session", "bfm-conf", "bfm-context")  # names of Java objects that each gateway has
 _IMPORTED: Final = (  # names that PySpark uses without their package
@@ -106,9 +106,8 @@ class _Client(JavaClient):  # type: ignore[misc]
     def is_at_rest(self) -> bool:
         """No other connection was made, and the first waits for no answer: it can serve another process."""
         first = self.first
-        return (
-            first is not None and first.waiting_for == 0 and first.socket is not None and not self.has_more_connections
-        )
+        is_free = first is not None and first.waiting_for == 0 and first.socket is not None
+        return is_free and not self.has_more_connections
 
 
 class _Gateway(ClientServer):  # type: ignore[misc]
@@ -182,8 +181,8 @@ class TaskSpark:
         self._gateway: _Gateway | None = None
         self._kept: list[JavaObject] = []
         self._streams: list[StreamingQuery] = []
-        self._task: Mapping[str, str] | None = None
-        self._lock, self._is_attaching, self._is_attached = threading.RLock(), False, False
+        self._jobs: SparkJobGroup | None = None  # of the try
+        self._lock, self._is_attaching, self.is_attached = threading.RLock(), False, False
         self._has_left = False  # the last try, and has not been attached again
         self._attached_ways: list[Any] = []  # what `_WAYS_TO_A_SESSION` are when it is attached
         self._watch_ways()
@@ -195,7 +194,7 @@ class TaskSpark:
 
     def attach(self) -> None:
         with self._lock:  # a thread that comes meanwhile waits; what this one looks at on its way does not begin again
-            if self._is_attached or self._is_attaching:
+            if self.is_attached or self._is_attaching:
                 return
             if os.getpid() != self._process:
                 raise InvalidInput("Spark can't be used in a fork of a task's process; threads of the task can")
@@ -205,12 +204,12 @@ class TaskSpark:
                     self._attach(**self._request())
                 else:
                     self._attach_again()
-                if self._task is not None:
-                    self._enter(self._task)
-                self._is_attached = True
+                if self._jobs is not None:
+                    self._enter(self._jobs)
+                self.is_attached = True
             finally:
                 self._is_attaching = False
-                if not self._is_attached:
+                if not self.is_attached:
                     self._watch_ways()
 
     def _watch_ways(self) -> None:
@@ -233,9 +232,7 @@ class TaskSpark:
         for name in _IMPORTED if imports else ():
             java_import(gateway.jvm, name)
         shared = [JavaObject(name, client) for name in SHARED]
-        self._kept += (
-            shared  # py4j tells the JVM to forget an object that Python has forgotten: the next process needs these
-        )
+        self._kept += shared  # py4j has the JVM forget what Python has forgotten, and the next process needs these
         jsc, jsession, jconf, self._java_context = shared
         if "PYSPARK_PYTHON" not in os.environ:  # that of the manager is not for a bundle with an interpreter of its own
             os.environ["PYSPARK_PYTHON"] = SparkConf(_jconf=jconf).get("spark.pyspark.python", sys.executable)
@@ -260,38 +257,29 @@ class TaskSpark:
         SparkSession._instantiatedSession = self._session
         SparkSession._activeSession = self._session
 
-    def enter(self, **task: str) -> None:
-        """From here on this process works for one try: all its Spark jobs carry its pool, group, tag and description."""
+    def enter(self, jobs: SparkJobGroup) -> None:
+        """From here on this process works for one try, which has this job group."""
         with self._lock:
-            self._task = task
-            if self._is_attached:
-                self._enter(task)
+            self._jobs = jobs
+            if self.is_attached:
+                self._enter(jobs)
 
-    def _enter(self, task: Mapping[str, str]) -> None:
+    def _enter(self, jobs: SparkJobGroup) -> None:
         assert self._gateway is not None
         client = self._gateway._gateway_client
         properties = JavaClass("java.util.Properties", client)()
         self._java_context.setLocalProperties(properties)  # in place of those of the try that had this connection
         JavaClass("org.apache.spark.sql.classic.SparkSession", client).setActiveSession(self._session._jsparkSession)
-        self.context.setJobGroup(task["group"], task["description"])
-        self.context.addJobTag(task["tag"])
-        self.context.setLocalProperty("spark.scheduler.pool", task["pool"])
-        self.context.setLocalProperty(CALL_SITE, task["description"])
-        self._session.conf.set("spark.scheduler.pool", task["pool"])
-        self._session.conf.set(SESSION_OF, task["group"])
+        jobs.enter(self._session)
         client.of_task = (self._java_context, properties)
         client.has_more_connections = threading.current_thread() is not threading.main_thread()
 
     def leave(self) -> None:
         """The try is over, and left nothing that goes on. The next one gets a session of its own when it first needs Spark."""
         with self._lock:
-            self._task, self._is_attached, self._has_left = None, False, True
+            self._jobs, self.is_attached, self._has_left = None, False, True
             self._streams.clear()
             self._watch_ways()
-
-    @property
-    def is_attached(self) -> bool:
-        return self._is_attached
 
     @property
     def threads(self) -> list[threading.Thread]:
@@ -314,7 +302,7 @@ class TaskSpark:
         one was interrupted while it did."""
         if self._gateway is None or self._has_left:
             return False
-        return not (self._is_attached and self._gateway._gateway_client.is_at_rest)
+        return not (self.is_attached and self._gateway._gateway_client.is_at_rest)
 
     def drop_connection(self) -> None:
         """The current thread takes a new one for its next call: an exception may be raised while it waits for the answer to the

@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from backfill_manager.clock import micros
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.catalog import register_table
 from backfill_manager.execution.error_format import one_line, unbound_parameter
 from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.interval_rows import axis_along, rows_by_values, rows_counter
@@ -52,17 +50,16 @@ def look_for_rows(spark: SparkSession, looks: Sequence[WaitCheck], *, may_count:
     first = looks[0].wait
     assert isinstance(first, RowsWait)
     table, column = first.rows, first.time_column
-    found: Found = {look: NO_INTERVAL for look in looks if not _has_interval(look)}
-    of_intervals = [look for look in looks if look not in found]
+    of_intervals = [look for look in looks if look.start is not None and look.end is not None and look.start < look.end]
+    found: Found = dict.fromkeys(set(looks).difference(of_intervals), NO_INTERVAL)
     location = _location(spark, table)
     if location is None:
         return found | dict.fromkeys(of_intervals, "table not found")
     log = read_table_log(location, column, None, None)
     if problem := log.problem_of(column):
         return found | dict.fromkeys(of_intervals, "table not found" if log.is_gone else problem)
-    counter = _Counter(spark, location, log, may_count)
     for apart in _apart(of_intervals):
-        found |= counter.of(apart)
+        found |= _counted(spark, location, log, apart, may_count)
     return found
 
 
@@ -114,65 +111,48 @@ def look_for_condition(spark: SparkSession, look: WaitCheck) -> bool | str:
     return "it gives more than one row" if len(rows) > 1 else bool(rows and rows[0][0])
 
 
-@dataclass(frozen=True)
-class _Counter:
-    spark: SparkSession
-    path: str
-    log: TableLog
-    may_count: bool
-
-    def of(self, looks: Sequence[WaitCheck]) -> Found:
-        """Of intervals in order, none of which overlaps another. One in which the column has no value (an hour that a clock
-        repeats, of a column of dates any but that of midnight) has no row to wait for."""
-        wanted = np.array([look.wait.at_least for look in looks if isinstance(look.wait, RowsWait)], np.int64)
-        axis = self._axis(looks)
-        wanted[axis.starts >= axis.ends] = 0
-        rows = rows_in(axis, self.log.files)
-        is_known = rows.is_exact & (self.log.why_unknown is None)
-        n = np.where(self.log.why_unknown is None, rows.n, 0)
-        found: Found = dict(zip(looks, (n >= wanted).tolist(), strict=True))
-        open_ = [look for look, is_open in zip(looks, ((n < wanted) & ~is_known).tolist(), strict=True) if is_open]
-        if not open_:
-            return found
-        axis = self._axis(open_)
-        counted = rows_by_values(self.path, self.log, axis)
-        if counted is None and not self.may_count:
-            return {look: result for look, result in found.items() if look not in open_}
-        if counted is None:
-            counted = rows_counter(self.spark)(self.path, self.log.column, self.log.kind, axis)
-        for number, look in enumerate(open_):
-            assert isinstance(look.wait, RowsWait)
-            unknown = "its rows can't be counted, as the manager's log says"
-            found[look] = unknown if counted is None else bool(counted[number] >= look.wait.at_least)
+def _counted(
+    spark: SparkSession, path: str, log: TableLog, looks: Sequence[WaitCheck], may_count: bool
+) -> Found:  # fmt: skip
+    """Of intervals in order, none of which overlaps another. One in which the column has no value (an hour that a clock
+    repeats, of a column of dates any but that of midnight) has no row to wait for."""
+    wanted = np.array([look.wait.at_least for look in looks if isinstance(look.wait, RowsWait)], np.int64)
+    axis = _axis(log, looks)
+    wanted[axis.starts >= axis.ends] = 0
+    rows = rows_in(axis, log.files)
+    is_known = rows.is_exact & (log.why_unknown is None)
+    n = np.where(log.why_unknown is None, rows.n, 0)
+    found: Found = dict(zip(looks, (n >= wanted).tolist(), strict=True))
+    open_ = [look for look, is_open in zip(looks, ((n < wanted) & ~is_known).tolist(), strict=True) if is_open]
+    if not open_:
         return found
+    axis = _axis(log, open_)
+    counted = rows_by_values(path, log, axis)
+    if counted is None and not may_count:
+        return {look: result for look, result in found.items() if look not in open_}
+    if counted is None:
+        counted = rows_counter(spark)(path, log.column, log.kind, axis)
+    for number, look in enumerate(open_):
+        assert isinstance(look.wait, RowsWait)
+        unknown = "its rows can't be counted, as the manager's log says"
+        found[look] = unknown if counted is None else bool(counted[number] >= look.wait.at_least)
+    return found
 
-    def _axis(self, looks: Sequence[WaitCheck]) -> Axis:
-        sides = np.array(
-            [(micros(look.start), micros(look.end)) for look in looks if look.start and look.end], np.int64
-        )
-        return axis_along(sides[:, 0], sides[:, 1], self.log.kind, looks[0].timezone)
+
+def _axis(log: TableLog, looks: Sequence[WaitCheck]) -> Axis:
+    sides = np.array([(micros(look.start), micros(look.end)) for look in looks if look.start and look.end], np.int64)
+    return axis_along(sides[:, 0], sides[:, 1], log.kind, looks[0].timezone)
 
 
 def _location(spark: SparkSession, table: str) -> str | None:
     """Where a Delta table lies; None if there is none. `InvalidInput` for another kind of table."""
-    from delta.tables import DeltaTable
-    from pyspark.errors import AnalysisException
-
     if "/" in table:
         return table
-    name = OutputTable(spark, table).name
-    if not spark.catalog.tableExists(name) and not register_table(spark, name):
-        return None
+    output = OutputTable(spark, table)
     try:
-        return str(DeltaTable.forName(spark, name)._jdt.deltaLog().dataPath().toString())
-    except AnalysisException as error:
-        if error.getCondition() != "DELTA_MISSING_DELTA_TABLE":
-            raise
+        return output.folder(spark)
+    except InvalidInput:
         raise InvalidInput("it is no Delta table; wait for a condition instead") from None
-
-
-def _has_interval(look: WaitCheck) -> bool:
-    return look.start is not None and look.end is not None and look.start < look.end
 
 
 def _apart(looks: Sequence[WaitCheck]) -> Iterator[list[WaitCheck]]:

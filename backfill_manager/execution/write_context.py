@@ -13,14 +13,16 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import format_instant
 from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.execution.output_group_commit import Commits
+from backfill_manager.execution.output_group_commit import Answer
 from backfill_manager.execution.preview import Preview
 from backfill_manager.execution.row_checks import CheckResults, RowsBefore
 from backfill_manager.execution.secrets import no_secret
+from backfill_manager.execution.staged_write import StagedWrite
 from backfill_manager.execution.table_access import TableAccesses
 from backfill_manager.execution.table_turns import Turns
 from backfill_manager.model.records import DagRun
@@ -51,16 +53,22 @@ class WriteContext:
     refuse_if_abandoned: Callable[[], None]  # raises `AbandonedTry` or `LostLease` when nothing may be written any more
     state: StateIdentity
     turns: Turns
-    commits: Commits | None = None  # None: each write is a commit of its own
+    # With the writes of others; raises as the above. None: each write is a commit of its own.
+    commit_together: Callable[[StagedWrite], Answer] | None = None
     accesses: TableAccesses = field(default_factory=TableAccesses)
     check_results: CheckResults = field(default_factory=CheckResults)
     rows_before: RowsBefore = lambda table, number, unit: ()  # no runs before it are known
-    preview: Preview | None = None
     find_secret: Callable[[str], str] = no_secret  # the value of a name; raises `InvalidInput` or `NoSecret`
 
     @property
     def spark(self) -> SparkSession:
         return self.session()
+
+    @cached_property
+    def preview(self) -> Preview | None:
+        """That of its run, if it is a preview's."""
+        preview_id = self.launch.preview_id
+        return None if preview_id is None else Preview(self.session, preview_id, self.turns)
 
     def transaction_id(self, nth: int | str) -> str:
         """Of the `nth` write of this task into a table (see write_numbers.py), or of a statement of its SQL."""

@@ -36,6 +36,7 @@ _ROWS_OF_NEW_TABLE: Final = ("CreateTableAsSelect", "ReplaceTableAsSelect")
 _MAKING_TABLES: Final = (*_ROWS_OF_NEW_TABLE, "CreateTable", "ReplaceTable")
 _OTHER: Final = {"CloneTableStatement": "target", "RestoreTableStatement": "table", "CreateTableLike": "name"}
 _COMPUTED: Final = "PlanWithUnresolvedIdentifier"  # IDENTIFIER(:table)
+_RELATIONS: Final = ("UnresolvedRelation", "UnresolvedTable", "UnresolvedTableOrView")
 _TARGETS_OF_COMMANDS: Final = ("UnresolvedIdentifier", "UnresolvedTable", "UnresolvedTableOrView", _COMPUTED)
 _EMPTYING: Final = ("TruncateTable", "RestoreTableStatement")
 _MAKING: Final = ("Create", "Replace")  # beginnings of plans' names; so are those of the next two
@@ -138,10 +139,8 @@ class _Reading:
     def _named(self, plan: Any) -> Counter[Name]:
         """The name of this relation, once; also under an alias or a time travel."""
         kind = _kind(plan)
-        if kind == "UnresolvedIdentifier":
-            return Counter([tuple(each_of(plan.nameParts()))])
-        if kind in ("UnresolvedRelation", "UnresolvedTable", "UnresolvedTableOrView"):
-            return Counter([tuple(each_of(plan.multipartIdentifier()))])
+        if (name := _name_of(plan)) is not None:
+            return Counter([name])
         if kind == _COMPUTED:
             return self._evaluated(plan.identifierExpr())
         if kind == "TimeTravel":
@@ -193,10 +192,8 @@ def _is_name(spark: SparkSession, text: str, name: Name) -> bool:
 
 def _collect(plan: Any, own: set[str], found: dict[tuple[Name, tuple[int, int] | None], None]) -> None:
     kind = _kind(plan)
-    if kind in ("UnresolvedRelation", "UnresolvedTable", "UnresolvedTableOrView"):
-        found[tuple(each_of(plan.multipartIdentifier())), _place(plan)] = None
-    elif kind == "UnresolvedIdentifier":
-        found[tuple(each_of(plan.nameParts())), _place(plan)] = None
+    if (name := _name_of(plan)) is not None:
+        found[name, _place(plan)] = None
     elif kind == "UnresolvedWith":
         for cte in each_of(plan.cteRelations()):
             own.add(str(cte._1()).lower())
@@ -210,6 +207,13 @@ def _collect(plan: Any, own: set[str], found: dict[tuple[Name, tuple[int, int] |
 def _place(plan: Any) -> tuple[int, int] | None:
     first, last = plan.origin().startIndex(), plan.origin().stopIndex()
     return (int(first.get()), int(last.get()) + 1) if first.isDefined() and last.isDefined() else None
+
+
+def _name_of(plan: Any) -> Name | None:
+    """That a plan is, if it is one."""
+    if _kind(plan) == "UnresolvedIdentifier":
+        return tuple(each_of(plan.nameParts()))
+    return tuple(each_of(plan.multipartIdentifier())) if _kind(plan) in _RELATIONS else None
 
 
 def _kind(plan: Any) -> str:

@@ -1,14 +1,16 @@
-"""Turns the executor's events into changes: an outcome is a value, matched once. Pure."""
+"""Turns the executor's events into changes: an outcome is a value, matched once. Decides whether a failed try is followed by
+another, and when; a start that was lost (the manager's process or its JVM ended) is none: `crash_loops`. Pure.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.crash_loops import POSTPONED_FOR_S, after_loss
-from backfill_manager.manager.retry_rules import after_failure
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
@@ -46,23 +48,23 @@ def apply_outcomes(state: ManagerState, events: Iterable[m.Event], term: int) ->
             state.changes.put(_check_result(run.row, ti, event, number, checked))
         if run.row.run_type == s.PREVIEW_RUN:
             continue  # its tables are clones, which nobody else reads; promoting records what has become of them
+        succeeded = isinstance(event.outcome, m.Succeeded)
         for number, table in enumerate(event.tables, start=1):
-            access = access_row(run.row, ti, event, number, table)
+            access = access_row(run.row, event.key, number, table, event.at, succeeded=succeeded)
             state.changes.put(access)
             if access.access == "write" and access.succeeded:
                 state.note_write(access)
 
 
 def access_row(
-    run: DagRun, ti: TaskInstance, event: m.TaskEnded, number: int, table: m.AccessedTable
-) -> TableAccess:  # fmt: skip
+    run: DagRun, of_try: m.LaunchKey, number: int, table: m.AccessedTable, at: datetime, *, succeeded: bool = True
+) -> TableAccess:
     """The `number`-th table that a try has read or written, as the state keeps it."""
     return TableAccess(
-        ti.dag_id, ti.run_id, ti.task_id, ti.launch, number, table.access, ti.run_seq, event.at,
-        isinstance(event.outcome, m.Succeeded), run.dag_version, table_name=table.name, table_path=table.path,
-        version=table.version, rows_written=table.rows, bytes_written=table.bytes, interval_start=run.interval_start,
-        interval_end=run.interval_end, partition_key=run.partition_key, table_id=table.table_id,
-        interval_column=table.interval_column, columns_json=table.columns_json,
+        *of_try, number, table.access, run.run_seq, at, succeeded, run.dag_version, table_name=table.name,
+        table_path=table.path, version=table.version, rows_written=table.rows, bytes_written=table.bytes,
+        interval_start=run.interval_start, interval_end=run.interval_end, partition_key=run.partition_key,
+        table_id=table.table_id, interval_column=table.interval_column, columns_json=table.columns_json,
     )  # fmt: skip
 
 
@@ -92,3 +94,19 @@ def _ended(ti: TaskInstance, event: m.TaskEnded, task: TaskSpec) -> TaskInstance
             return c.put_back(ti, event.at, reason, event.at + timedelta(seconds=POSTPONED_FOR_S))
         case m.Failed(error, retryable):
             return after_failure(ti, event.at, error, task, retryable=retryable)
+
+
+def after_failure(ti: TaskInstance, at: datetime, error: str, task: TaskSpec, *, retryable: bool) -> TaskInstance:
+    """The task after a try that failed at `at`."""
+    if not retryable or ti.failures >= task.retries:
+        return c.failed(ti, at, error)
+    return c.up_for_retry(ti, at, error, at + timedelta(seconds=retry_delay_s(task, ti.failures + 1)))
+
+
+def retry_delay_s(task: TaskSpec, failures: int) -> float:
+    """Seconds to wait after the `failures`-th failed try."""
+    try:
+        delay = task.retry_delay * task.retry_backoff ** (failures - 1)
+    except OverflowError:  # the thousandth try, say
+        delay = math.inf if task.retry_delay else 0.0
+    return float(min(delay, task.max_retry_delay))

@@ -48,16 +48,12 @@ def _limits(tick: Tick, live: ActiveBackfill) -> BatchLimits:
     return BatchLimits(1 if live.spec.is_serial else slots, target_s, window_s)
 
 
-def pools_of(live: ActiveBackfill) -> set[str]:
-    """In which its tasks take their slots."""
-    return {pool_of(live.spec.task(task_id).pool, live.row.pool) for task_id in live.selected}
-
-
 def is_yielding(tick: Tick, live: ActiveBackfill) -> bool:
     """Whether a task of a scheduled run has waited for too long, not long ago, in a pool that its tasks use."""
     since = tick.now - timedelta(seconds=REMEMBERED_S)
     waited_for = {pool for pool, at in tick.state.waited_for.items() if at > since}
-    return bool(waited_for) and not waited_for.isdisjoint(pools_of(live))
+    pools = (pool_of(live.spec.task(task_id).pool, live.row.pool) for task_id in live.selected)
+    return bool(waited_for) and not waited_for.isdisjoint(pools)
 
 
 def remember_cost(live: ActiveBackfill, run: ActiveRun) -> None:

@@ -46,7 +46,6 @@ Verdict = Literal["make", "rerun", "adopt", "in flight", "already exists"]
 
 
 def advance_backfills(tick: Tick) -> None:
-    """Advances every active backfill as far as the state allows."""
     for live in list(tick.state.backfills.values()):
         _advance(tick, live)
 
@@ -127,9 +126,8 @@ def _may_make_run(state: ManagerState, live: ActiveBackfill, item: BackfillItem)
     if not started or item.run_id is None or item.logical_date is None:
         return False
     is_idle = all(run.waits_for_past and not run.is_working for run in started)
-    return is_idle and all(
-        run.row.logical_date is not None and item.logical_date < run.row.logical_date for run in started
-    )
+    dates = [run.row.logical_date for run in started]
+    return is_idle and all(date is not None and item.logical_date < date for date in dates)
 
 
 def _wait_verdict(tick: Tick, live: ActiveBackfill, items: list[BackfillItem]) -> str:
@@ -161,9 +159,8 @@ def _is_being_written(state: ManagerState, live: ActiveBackfill, items: list[Bac
 def _fail_items_behind(tick: Tick, live: ActiveBackfill, item: BackfillItem) -> None:
     """Where tasks depend on the past, what comes after an item that failed without a run can't run: it would follow a gap."""
     failed = tick.state.changes.latest(item)
-    reason = (
-        f"{notification_rules.DEADLOCK}its tasks depend on the past, and item {item.ordinal} failed: {failed.reason}"
-    )
+    why = f"its tasks depend on the past, and item {item.ordinal} failed: {failed.reason}"
+    reason = f"{notification_rules.DEADLOCK}{why}"
     if live.counts[s.PENDING]:
         close_pending(tick, live, s.FAILED, reason, ((item.ordinal + 1, live.row.planned),))
         tick.put(live.row.evolve(reason=reason))
@@ -317,9 +314,7 @@ def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], overridde
         partition_key=first.partition_key, backfill_id=live.row.backfill_id, ordinal=items[0].ordinal,
         items=len(items), conf_json=live.row.conf_json,
     )  # fmt: skip
-    run = make_run(
-        tick.state, row, live.spec, live.timeline, overridden, selected=live.selected, priority=live.row.priority
-    )
+    run = make_run(tick.state, row, live.spec, live.timeline, overridden, selected=live.selected, owner=live)
     _start_items(tick, live, items, run.row)
     if live.row.state == s.QUEUED:  # also when all its runs are marked at once
         tick.put(c.backfill_started(live.row, tick.now))

@@ -93,8 +93,6 @@ class BundleWatcher:
 
 
 class BundleService(Service):
-    """One bundle and its parser."""
-
     JOINED: ClassVar = False  # the parser may be third-party code that hangs
 
     def __init__(self, bundle: BundleState, watcher: BundleWatcher) -> None:
@@ -164,10 +162,8 @@ class BundleService(Service):
         return self._parser
 
     def _submit(self, submission: Submission) -> None:
-        for failure in set(submission.failed) - self._logged:
-            log.warning(
-                "import error", bundle=submission.bundle, file=failure.file, line=failure.line, message=failure.message
-            )
+        for one in set(submission.failed) - self._logged:
+            log.warning("import error", bundle=submission.bundle, file=one.file, line=one.line, message=one.message)
         self._logged = set(submission.failed)
         self._on_event(ParseResult(submission))
 

@@ -49,7 +49,6 @@ def ended_of(run: ActiveRun, callback: TaskSpec) -> Ended | None:
 
 
 def _task_callbacks_finished(run: ActiveRun) -> bool:
-    """Whether the callbacks of the run's tasks have finished."""
     of_tasks = (run.tasks.get(callback.task_id) for callback in run.spec.callbacks if callback.watches is not None)
     return all(ti is None or ti.state in s.TASK_FINISHED for ti in of_tasks)
 

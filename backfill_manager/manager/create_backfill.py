@@ -56,7 +56,6 @@ def backfill_row(
     request: PlanRequest, dag: DagSpec, dag_version: int, planned: int, run_seq: int, now: datetime,
     parents: Sequence[str] = (),
 ) -> Backfill:  # fmt: skip
-    """A new backfill."""
     command = request.command
     options = columns_of({name: getattr(command, name) for name in STORED_OPTIONS})
     options["reprocess"] = command.effective_reprocess

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 
-from backfill_manager.dags.definition import DagSpec
+from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
@@ -44,7 +44,7 @@ def remove_unmapped(state: ManagerState, run: ActiveRun) -> None:
 
 def make_run(
     state: ManagerState, row: DagRun, spec: DagSpec, timeline: TimelineWindow, overrides: Iterable[DagRun] = (),
-    *, selected: Collection[str] | None = None, priority: int = 0,
+    *, selected: Collection[str] | None = None, owner: ActiveBackfill | None = None,
 ) -> ActiveRun:  # fmt: skip
     """`timeline` is the timeline around its date; empty for an external run, which is outside of it. `overrides` are finished
     runs that it replaces. Only `selected` tasks are to run (None: all); the others are skipped, and the run is partial."""
@@ -59,12 +59,15 @@ def make_run(
     for task in spec.tasks:
         if is_external and task.task_id not in chosen:
             continue
-        ti = TaskInstance(
-            dag_id=row.dag_id, run_id=row.run_id, task_id=task.task_id, state=s.NONE, run_seq=row.run_seq,
-            priority=task.priority + priority,
-        )  # fmt: skip
+        ti = new_task(row, task, owner)
         state.put(ti if task.task_id in chosen else c.skipped(ti, row.created_at, NOT_SELECTED))
     return run
+
+
+def new_task(run: DagRun, task: TaskSpec, owner: ActiveBackfill | None) -> TaskInstance:
+    """With the priority of its backfill over its own."""
+    priority = task.priority + (owner.row.priority if owner else 0)
+    return TaskInstance(run.dag_id, run.run_id, task.task_id, s.NONE, run.run_seq, priority=priority)
 
 
 def names_before_dots(task_id: str) -> Iterator[str]:
@@ -91,10 +94,7 @@ def fit_tasks(
             continue
         existing = run.tasks.get(task.task_id)
         if existing is None:
-            added = TaskInstance(
-                dag_id=run.row.dag_id, run_id=run.row.run_id, task_id=task.task_id, state=s.NONE, run_seq=run.row.run_seq,
-                priority=task.priority + (owner.row.priority if owner else 0),
-            )  # fmt: skip
+            added = new_task(run.row, task, owner)
             state.put(added if task.task_id in selected else c.skipped(added, now, NOT_SELECTED))
         elif existing.state == s.REMOVED:
             state.put(c.cleared(existing, existing.cleared_by))

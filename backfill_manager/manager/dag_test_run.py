@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.dags.run_params import check_conf
 from backfill_manager.dags.schedule.timetable import parse_date
@@ -84,13 +84,25 @@ def run_dag_once(
             partition_key=partition_key, conf_json=json.dumps(conf or {}),
         )  # fmt: skip
         made = make_run(state, row, spec, TimelineWindow())
-        made.spec = dataclasses.replace(made.spec, tasks=tuple(map(_that_does_not_wait, made.spec.tasks)))
+        # Its state is empty, so that no table would ever be written; and whoever tests does not want to wait for a retry.
+        tasks = [dataclasses.replace(task, waits_for=(), retry_delay=0.0) for task in made.spec.tasks]
+        made.spec = dataclasses.replace(made.spec, tasks=tuple(tasks))
         key = made.key
         events, has_ended, gone = EventQueue(), threading.Event(), list[str]()
 
         def on_spark_gone(reason: str) -> None:
             gone.append(reason)
             events.wake()
+
+        shown = 0
+
+        def show_new_lines() -> bool:
+            nonlocal shown
+            lines = store.read(TaskLog)[shown:]
+            shown += len(lines)
+            for line in lines:
+                on_line(_worded(line))
+            return True
 
         servers = ForkServers()
         try:
@@ -103,8 +115,7 @@ def run_dag_once(
             register_tables(session.get())
             loop = TickLoop(state, store, leader, clock=clock, executor=executor, events=events)
             try:
-                news = _News(store, on_line)
-                loop.run_until(lambda: news.shown() and (key not in state.runs or bool(gone)))
+                loop.run_until(lambda: show_new_lines() and (key not in state.runs or bool(gone)))
             finally:
                 executor.close(CLOSE_TIMEOUT_S)
                 has_ended.set()
@@ -120,28 +131,6 @@ def run_dag_once(
         "tasks": [task_view(ti, run) for ti in store.read(TaskInstance, order_by=["started_at"])],
         "logs": [_worded(line) for line in lines],
     }
-
-
-def _that_does_not_wait(task: TaskSpec) -> TaskSpec:
-    """Its state is empty, so that no table would ever be written; and whoever tests a task does not want to wait, for another
-    try either."""
-    return dataclasses.replace(task, waits_for=(), retry_delay=0.0)
-
-
-class _News:
-    """What has come into the store since it was looked at last."""
-
-    def __init__(self, store: MemoryStore, on_line: Callable[[str], None]) -> None:
-        self._store, self._on_line = store, on_line
-        self._lines = 0
-
-    def shown(self) -> bool:
-        """Shows it; True."""
-        lines = self._store.read(TaskLog)[self._lines :]
-        self._lines += len(lines)
-        for line in lines:
-            self._on_line(_worded(line))
-        return True
 
 
 def _worded(line: TaskLog) -> str:

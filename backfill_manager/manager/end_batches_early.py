@@ -41,7 +41,7 @@ def _waited_for(state: ManagerState, now: datetime) -> Iterator[str]:
     if not any(live.is_batch_auto for live in state.backfills.values()):
         return
     for run, ti in state.tasks():
-        if ti.state in (s.SCHEDULED, s.QUEUED) and run.is_for_schedule and run.may_start:
+        if ti.state in (s.SCHEDULED, s.QUEUED) and run.row.is_for_schedule and run.may_start:
             since = state.waiting_since[ti.key] = before.get(ti.key, now)
             if now - since >= timedelta(seconds=WAIT_S):
                 yield pool_of(run.spec.task(ti.task_id).pool, None)
@@ -54,10 +54,6 @@ def _too_large(state: ManagerState, live: ActiveBackfill) -> list[ActiveRun]:
         return []
     most = cost.fitting(YIELDING_TARGET_S)
     active = [state.runs[key] for key, items in live.running.items() if len(items) > most and key in state.runs]
-    return [
-        run
-        for run in active
-        if not live.took_over(run.row)
-        and not any(ti.state in s.TASK_STARTED for ti in run.tasks.values())
-        and any(ti.state not in s.TASK_FINISHED for ti in run.own_tasks)
-    ]
+    at_rest = [run for run in active if not any(ti.state in s.TASK_STARTED for ti in run.tasks.values())]
+    unfinished = [run for run in at_rest if any(ti.state not in s.TASK_FINISHED for ti in run.own_tasks)]
+    return [run for run in unfinished if not live.took_over(run.row)]

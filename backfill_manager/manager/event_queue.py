@@ -12,16 +12,8 @@ from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.table_jobs import PreviewsExpired, TableJobResult
 from backfill_manager.manager.wait_checker import WaitsChecked
 
-ManagerEvent = (
-    Event
-    | PlanResult
-    | ParseResult
-    | AllBundlesParsed
-    | TableJobResult
-    | PreviewsExpired
-    | WaitsChecked
-    | NotificationsSent
-)
+OfBundles = ParseResult | AllBundlesParsed
+ManagerEvent = Event | PlanResult | OfBundles | TableJobResult | PreviewsExpired | WaitsChecked | NotificationsSent
 
 
 class EventQueue:
@@ -41,10 +33,8 @@ class EventQueue:
             self._events.append(event)
             self._ended += isinstance(event, TaskEnded)
             self._are_bundles_parsed |= isinstance(event, AllBundlesParsed)
-            if isinstance(event, PlanResult | TableJobResult) or (
-                isinstance(event, ParseResult) and event.request is not None
-            ):
-                self._is_urgent = True
+            is_parsed_for_client = isinstance(event, ParseResult) and event.request is not None
+            self._is_urgent |= is_parsed_for_client or isinstance(event, PlanResult | TableJobResult)
             self.wake()
 
     def wake_for_requests(self) -> None:

@@ -57,10 +57,10 @@ def end_items(state: ManagerState, live: ActiveBackfill, items: Sequence[Backfil
 def close_pending(tick: Tick, live: ActiveBackfill, end_state: str, reason: str, ranges: Ranges | None = None) -> None:
     """Ends every pending item in this state, in one statement. `ranges`: where they all are, if the tables may have others as
     pending, which have begun in this tick."""
-    _move_all(tick, live, s.PENDING, end_state, reason, ranges)
+    _move(tick, live, s.PENDING, end_state, reason, ranges)
     changes = tick.state.changes
-    for item in changes.rows(BackfillItem.TABLE):  # pending since this tick only: the statement comes before them
-        if isinstance(item, BackfillItem) and (item.backfill_id, item.state) == (live.row.backfill_id, s.PENDING):
+    for item in changes.rows(BackfillItem):  # pending since this tick only: the statement comes before them
+        if (item.backfill_id, item.state) == (live.row.backfill_id, s.PENDING):
             changes.put(c.item_ended(item, end_state, reason))
 
 
@@ -68,19 +68,16 @@ def reopen_failed(tick: Tick, live: ActiveBackfill, chosen: Sequence[int] | None
     """Makes every failed item pending again, in one statement; returns how many. `chosen`: of the failed items only those
     with these numbers, which lie in `ranges`."""
     if chosen is None:
-        return _move_all(tick, live, s.FAILED, s.PENDING, "retried")
-    if not chosen:
-        return 0
-    tick.moves.append(MoveItems(live.row.backfill_id, s.FAILED, s.PENDING, "retried", ranges))
-    return _moved(tick, live, s.FAILED, s.PENDING, len(chosen))
+        return _move(tick, live, s.FAILED, s.PENDING, "retried")
+    return _move(tick, live, s.FAILED, s.PENDING, "retried", ranges, len(chosen)) if chosen else 0
 
 
-def _move_all(tick: Tick, live: ActiveBackfill, was: str, now: str, reason: str, ranges: Ranges | None = None) -> int:
+def _move(
+    tick: Tick, live: ActiveBackfill, was: str, now: str, reason: str, ranges: Ranges | None = None, number: int | None = None
+) -> int:  # fmt: skip
+    """`number`: how many are in the ranges; None: all in the state `was`."""
     tick.moves.append(MoveItems(live.row.backfill_id, was, now, reason, ranges))
-    return _moved(tick, live, was, now, live.counts[was])
-
-
-def _moved(tick: Tick, live: ActiveBackfill, was: str, now: str, moved: int) -> int:
+    moved = live.counts[was] if number is None else number
     live.counts[now] += moved
     live.counts[was] -= moved
     live.pending.clear()  # what is pending now is read again, in order

@@ -6,9 +6,9 @@ stand for all, and the last one says how many there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from backfill_manager.errors import shorten
 from backfill_manager.manager.state import ActiveBackfill
@@ -41,11 +41,8 @@ def logged_changes(changes: Changes, now: datetime, halted: Iterable[ActiveBackf
 
 
 def _of_tries(changes: Changes) -> list[Line]:
-    tries = [row for row in cast("Sequence[TaskTry]", changes.rows(TaskTry.TABLE)) if row.state == s.FAILED]
-    if not tries:
-        return []
-    now = {row.key: row for row in cast("Sequence[TaskInstance]", changes.rows(TaskInstance.TABLE))}
-    lines = []
+    tries, lines = [row for row in changes.rows(TaskTry) if row.state == s.FAILED], list[Line]()
+    now = {row.key: row for row in changes.rows(TaskInstance)} if tries else {}
     for row in tries:
         ti = now.get((row.dag_id, row.run_id, row.task_id))
         will_retry = "yes" if ti is not None and ti.state in _WILL_RETRY else "no"  # True would be a key alone
@@ -55,13 +52,11 @@ def _of_tries(changes: Changes) -> list[Line]:
 
 
 def _of_runs(changes: Changes, now: datetime) -> list[Line]:
-    rows = cast("Sequence[DagRun]", changes.rows(DagRun.TABLE))
+    failed = [row for row in changes.rows(DagRun) if row.state == s.FAILED and row.ended_at == now]
+    texts = [_texts(reason=row.reason, backfill=row.backfill_id) for row in failed]
     return [
-        Line(
-            "run failed", {"dag": row.dag_id, "run": row.run_id, **_texts(reason=row.reason, backfill=row.backfill_id)}
-        )
-        for row in rows
-        if row.state == s.FAILED and row.ended_at == now
+        Line("run failed", {"dag": row.dag_id, "run": row.run_id, **more})
+        for row, more in zip(failed, texts, strict=True)
     ]
 
 

@@ -62,7 +62,7 @@ from backfill_manager.queries.tables import rows_before
 from backfill_manager.service import Service
 from backfill_manager.settings import Settings
 from backfill_manager.store import open_store
-from backfill_manager.store.base import Condition, Leader, Store
+from backfill_manager.store.base import Leader, Store, matching
 from backfill_manager.store.uri import is_catalog_schema
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ log = get_logger("manager")
 Beside = Callable[[Store], AbstractContextManager[Callable[[], None]]]
 
 DRAIN_S: Final = 30.0
-BUNDLES_S: Final = (
-    10.0  # how long the first tick waits for the bundles; then it goes by the versions that the state has
-)
+BUNDLES_S: Final = 10.0  # for which the first tick waits for the bundles; then it goes by the state's versions
 
 
 def run_manager(
@@ -102,9 +100,8 @@ def run_manager(
             if any(changed := store.init()):
                 log.info("state made ready", root=state, created=len(changed.created), upgraded=len(changed.upgraded))
             with beside(store) if beside else nullcontext() as on_leading:
-                elector = LeaderElector(
-                    store, clock, lease_s=settings.lease.seconds, spark_gone_reason=session.gone_reason
-                )
+                lease_s = settings.lease.seconds
+                elector = LeaderElector(store, clock, lease_s=lease_s, spark_gone_reason=session.gone_reason)
                 leader = elector.wait(stop)
                 if leader is None:
                     return 0
@@ -221,9 +218,8 @@ class Manager:
             spark, clock, settings.limits.wait_interval, on_seen=events.put, on_spark_gone=executor.report_spark_gone
         )
         poller = RequestPoller(store, on_requests=events.wake_for_requests)
-        monitor = SparkMonitor(
-            term.session.gone_reason, executor.report_spark_gone, folders=temporary_folders(spark), clock=clock
-        )
+        folders = temporary_folders(spark)
+        monitor = SparkMonitor(term.session.gone_reason, executor.report_spark_gone, folders, clock)
         self._services: list[Service] = [planner, table_jobs, *wait_checkers.services, poller, monitor, CoreAffinity()]
         self._lineage: OpenLineageSender | None = None
         if term.lineage is not None and settings.openlineage is not None:
@@ -296,9 +292,7 @@ class Manager:
                 self._executor.close(0.0)
                 self._servers.close()
             if self._shutdown.is_lease_lost:
-                raise LostLease(
-                    "Another manager has taken the lease; this one has stopped and changes nothing any more."
-                )
+                raise LostLease("Another manager has taken the lease; this one has stopped and changes nothing more.")
             self._loop.run_once()  # the last outcomes
             flush(self._senders)
             self._loop.run_once()
@@ -324,13 +318,12 @@ def _traces_of(term: Term, spark: SparkSession, since: datetime) -> TraceSender 
         return None
     store, status = term.store, SparkStatus(spark.sparkContext)
     state_id = str(term.leader.row.state_id)
-
-    def find_request(request_id: str) -> Request | None:
-        return next(iter(store.read(Request, [Condition("request_id", "=", request_id)], limit=1)), None)
-
     ids = TraceIds(state_id)
     spans = TraceSpans(ids, since, with_spark_jobs=term.settings.opentelemetry.spark_jobs)
-    return TraceSender(term.exporter, ids, spans, state_id=state_id, find_request=find_request, find_job=status.job)
+    return TraceSender(
+        term.exporter, ids, spans, state_id=state_id, find_job=status.job,
+        find_request=lambda request_id: store.first(Request, matching(request_id=request_id)),
+    )  # fmt: skip
 
 
 def add_configured_pools(state: ManagerState, settings: Settings) -> None:

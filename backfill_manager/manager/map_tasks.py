@@ -33,10 +33,8 @@ def _result(run: ActiveRun, task: TaskSpec) -> Any:
     """What `task` is mapped over; `InvalidInput` where there is nothing, or nothing that may be seen."""
     over, found = task.over_result_of or "", over_tasks(run, task)
     is_mapped = bool(run.spec.mapped.get(over))
-    ended = {
-        key: ti for key, ti in found.items() if ti.state == s.SUCCESS and (is_mapped or ti.result_json is not None)
-    }
-    if not ended:
+    ended = {key: ti for key, ti in found.items() if ti.state == s.SUCCESS}
+    if not ended or (not is_mapped and ended[over].result_json is None):
         raise InvalidInput(f"it is mapped over the result of {over!r}, which has none in this run")
     if secret := next((ti.task_id for ti in ended.values() if ti.result_shown_json is not None), None):
         raise InvalidInput(f"the result of {secret!r} holds a secret, which would be seen in ids")

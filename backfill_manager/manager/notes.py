@@ -21,9 +21,8 @@ def with_note(row: Noted, command: NoteRun | NoteBackfill, call: Call, secrets: 
     if text == now:
         return row
     if command.was is not None and mask_text(command.was, secrets) != now:
-        raise errors.CHANGED_MEANWHILE(
-            field="note", now=shown_value(now or None), was=shown_value(command.was or None), more=""
-        )
+        seen = shown_value(command.was or None)
+        raise errors.CHANGED_MEANWHILE(field="note", now=shown_value(now or None), was=seen, more="")
     if not text:
         return row.evolve(note=None, note_by=None, note_at=None)
     return row.evolve(note=text, note_by=call.by, note_at=call.now)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
@@ -31,9 +31,6 @@ DEADLOCK: Final = "deadlock: "  # how the reason of a deadlocked run begins, and
 MAX_ERROR_CHARS: Final = 1_000
 
 log = get_logger("notifications")
-
-
-# -- ends -------------------------------------------------------------------------------------------------------------
 
 
 def run_ended(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> None:
@@ -77,9 +74,6 @@ def _event_of(outcome: str, reason: str | None) -> Happened | None:
     if outcome == s.FAILED:
         return "deadlocked" if (reason or "").startswith(DEADLOCK) else "failed"
     return "done" if outcome == s.SUCCESS else None
-
-
-# -- late runs --------------------------------------------------------------------------------------------------------
 
 
 def find_late_runs(tick: Tick) -> None:
@@ -136,13 +130,9 @@ def _tell_late(tick: Tick, spec: DagSpec, start: datetime, deadline: datetime) -
     _put(tick, "late", spec, key, what, text, run_id=current.run_id if current else None)
 
 
-# -- rows -------------------------------------------------------------------------------------------------------------
-
-
 def new_notifications(changes: Changes) -> list[Notification]:
     """Those that were made in this tick; the others of its rows say how sending went."""
-    rows = cast("list[Notification]", changes.rows(Notification.TABLE))
-    return [row for row in rows if row.state == "waiting" and not row.failures]
+    return [row for row in changes.rows(Notification) if row.state == "waiting" and not row.failures]
 
 
 def warn_of_unknown(state: ManagerState, dag_id: str, targets: Collection[str]) -> None:

@@ -13,8 +13,6 @@ from backfill_manager.settings.model import NotificationSettings
 
 @dataclass(frozen=True)
 class Target:
-    """Where messages go."""
-
     name: str
     url: str  # holds secrets
     events: frozenset[str]

@@ -13,7 +13,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState, set_producer
@@ -37,7 +37,7 @@ from openlineage.client.uuid import generate_static_uuid
 from backfill_manager import __version__
 from backfill_manager.manager.sent_once import SentOnce
 from backfill_manager.model import states as s
-from backfill_manager.model.records import DagRun, R, RunKey, TableAccess, TaskInstance, TaskTry
+from backfill_manager.model.records import DagRun, RunKey, TableAccess, TaskInstance, TaskTry
 from backfill_manager.model.transitions import Changes
 
 PRODUCER: Final = f"urn:backfill-manager:{__version__}"  # a URI, as the specification wants it
@@ -78,9 +78,9 @@ class LineageEvents:
 
     def of(self, changes: Changes, run_of: Callable[[RunKey], DagRun | None]) -> Iterator[RunEvent]:
         """In the order in which things began and ended. `run_of`: runs that have not changed in this tick."""
-        runs: dict[RunKey, DagRun] = {(run.dag_id, run.run_id): run for run in _rows(changes, DagRun)}
+        runs: dict[RunKey, DagRun] = {(run.dag_id, run.run_id): run for run in changes.rows(DagRun)}
         tables: defaultdict[tuple[Any, ...], list[TableAccess]] = defaultdict(list)
-        for access in _rows(changes, TableAccess):
+        for access in changes.rows(TableAccess):
             tables[access.key[:-1]].append(access)
         found: list[_Found] = []
         for run in runs.values():
@@ -89,7 +89,7 @@ class LineageEvents:
             at = run.ended_at
             if at is not None and run.state in _ENDS_OF_RUNS and self._sent.is_new((run.key, at, run.state), at):
                 found.append(_Found(at, 3, self._end_of_run(run, at)))
-        both: list[TaskInstance | TaskTry] = [*_rows(changes, TaskInstance), *_rows(changes, TaskTry)]
+        both: list[TaskInstance | TaskTry] = [*changes.rows(TaskInstance), *changes.rows(TaskTry)]
         for row in both:
             run_row = runs.get((row.dag_id, row.run_id)) or run_of((row.dag_id, row.run_id))
             key = (row.dag_id, row.run_id, row.task_id, row.launch)
@@ -115,7 +115,7 @@ class LineageEvents:
         kind = _ENDS.get(row.state, RunState.ABORT)
         return _event(
             kind, at, *self._try(run, row, _error(None if kind == RunState.COMPLETE else row.error)),
-            [_input(table) for table in tables if table.access == "read"],
+            [InputDataset(*_dataset(table), facets=_facets(table)) for table in tables if table.access == "read"],
             [_output(table, datasets) for table in tables if table.access == "write"],
         )  # fmt: skip
 
@@ -146,10 +146,6 @@ class LineageEvents:
         return str(generate_static_uuid(run.created_at, key.encode()))
 
 
-def _rows(changes: Changes, kind: type[R]) -> list[R]:
-    return cast("list[R]", changes.rows(kind.TABLE))
-
-
 def _event(
     kind: RunState, at: datetime, run: Run, job: Job, inputs: list[InputDataset] | None = None,
     outputs: list[OutputDataset] | None = None,
@@ -164,13 +160,8 @@ def _error(message: str | None) -> Facets:
     return {"errorMessage": error_message_run.ErrorMessageRunFacet(message, "Python")} if message else {}
 
 
-def _input(table: TableAccess) -> InputDataset:
-    dataset = _dataset(table)
-    return InputDataset(dataset.namespace, dataset.name, facets=_facets(table))
-
-
 def _output(table: TableAccess, datasets: dict[str, Dataset]) -> OutputDataset:
-    dataset, facets = _dataset(table), _facets(table)
+    facets = _facets(table)
     fields = {
         column["name"]: column_lineage_dataset.Fields([
             column_lineage_dataset.InputField(
@@ -187,7 +178,7 @@ def _output(table: TableAccess, datasets: dict[str, Dataset]) -> OutputDataset:
         counts["outputStatistics"] = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
             table.rows_written, table.bytes_written
         )
-    return OutputDataset(dataset.namespace, dataset.name, facets=facets, outputFacets=counts)
+    return OutputDataset(*_dataset(table), facets=facets, outputFacets=counts)
 
 
 def _facets(table: TableAccess) -> dict[str, DatasetFacet]:

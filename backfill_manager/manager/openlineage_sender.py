@@ -42,13 +42,7 @@ def make_client(settings: OpenLineageSettings) -> Client:
         ) from None
     try:
         client = OpenLineageClient(config={"transport": _patient(settings.transport)})
-    except (
-        ValueError,
-        RuntimeError,
-        TypeError,
-        KeyError,
-        ImportError,
-    ) as error:  # each transport checks in its own way
+    except (ValueError, RuntimeError, TypeError, KeyError, ImportError) as error:  # each checks in its own way
         raise InvalidConfig(f"openlineage.transport: {one_line(error)}") from None
     _show_console_events()
     _refuse_lossy_redirects(client.transport)
@@ -92,10 +86,8 @@ def _refuse_lossy_redirect(response: Response, *_: Any, **__: Any) -> None:
     from requests import HTTPError
 
     if response.is_redirect and response.status_code not in _KEEP_METHOD:
-        where = response.headers["location"]
-        raise HTTPError(
-            f"the server redirects ({response.status_code}) to {where}: set that address", response=response
-        )
+        status, where = response.status_code, response.headers["location"]
+        raise HTTPError(f"the server redirects ({status}) to {where}: set that address", response=response)
 
 
 class OpenLineageSender(BoundedSender["RunEvent"]):

@@ -23,7 +23,8 @@ from backfill_manager.errors import BackfillManagerError, StateError
 from backfill_manager.execution.input_statistics import input_files
 from backfill_manager.execution.interval_rows import rows_counter
 from backfill_manager.execution.session import CONTROL_POOL
-from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
+from backfill_manager.execution.spark_health import spark_gone_reason
+from backfill_manager.execution.spark_job_group import SparkJobGroup
 from backfill_manager.execution.wait_checks import wait_checks_of_plan
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.tick_context import PlanRequest
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 log = get_logger("planner")
 
-TAG = "bfm/planning"
 ATTEMPTS: Final = 3  # to make a plan, while the state can't be read
 RETRY_INTERVAL_S: Final = 2.0
 # The JVM compiles what it has met often: the fourth plan takes less than half of the second, the twelfth half of that again.
@@ -74,6 +74,7 @@ class Planner(Service):
         self._spark, self._store, self._clock, self._batch_target_s = spark, store, clock, batch_target_s
         self._on_planned, self._on_spark_gone = on_planned, on_spark_gone
         self._jobs: queue.SimpleQueue[tuple[PlanRequest, DagSpec, int, Dags]] = queue.SimpleQueue()
+        self._group = SparkJobGroup(CONTROL_POOL, "bfm/planning", "planning")
         self._warm_ups = 0  # so far
         self._failed: Counter[str] = Counter()  # request -> attempts at which the state could not be read
 
@@ -85,20 +86,15 @@ class Planner(Service):
     def stop(self) -> None:
         """A plan that is being made is given up: nobody would take it."""
         self._stopping.set()
-        with ignore_stopped_context():
-            self._spark.sparkContext.cancelJobsWithTag(TAG)
+        self._group.cancel_jobs(self._spark.sparkContext)
         super().stop()
 
     def set_up(self) -> None:
         self._session = self._spark.newSession()
-        self._session.conf.set("spark.scheduler.pool", CONTROL_POOL)
+        self._group.enter(self._session)
         self._session.conf.set("spark.sql.shuffle.partitions", "1")
         # One stage: nothing to adapt to, a fifth less to plan.
         self._session.conf.set("spark.sql.adaptive.enabled", "false")
-        context = self._spark.sparkContext
-        context.addJobTag(TAG)
-        context.setLocalProperty("spark.scheduler.pool", CONTROL_POOL)
-        context.setJobDescription("planning")
 
     def run_once(self) -> float | None:
         try:
@@ -129,20 +125,16 @@ class Planner(Service):
     def _planned(self, request: PlanRequest, spec: DagSpec, dag_version: int, others: Dags) -> BackfillPlan:
         now = self._clock.now()
         command = request.command
-        counting = rows_counter(self._counting_session(command.pool))
-        find_wanted = wanted_by_data(self._store, counting)
+        # Rows are counted in the backfill's own pool: it may take long, and only a decision goes before everything else.
+        counting = self._spark.newSession()
+        counting.conf.set("spark.scheduler.pool", command.pool)
+        find_wanted = wanted_by_data(self._store, rows_counter(counting))
         plan = make_plan(self._session, self._store, command, spec, dag_version, others, now, find_wanted)
         plan = with_batch_limits(plan, self._store, self._batch_target_s)
         if request.kind != BACKFILL_DRY_RUN:
             return plan
         check_waits, files_of = wait_checks_of_plan(self._session), input_files(self._session)
         return with_dry_run(plan, self._store, now, check_waits=check_waits, files_of=files_of)
-
-    def _counting_session(self, pool: str) -> SparkSession:
-        """Rows are counted in the backfill's own pool: it may take long, and only a decision goes before everything else."""
-        session = self._spark.newSession()
-        session.conf.set("spark.scheduler.pool", pool)
-        return session
 
     def _refusal(self, error: Exception, backfill: str) -> BackfillManagerError | str | None:
         """The answer to a request whose plan failed; None for no answer: this manager is stopping, or Spark is gone."""

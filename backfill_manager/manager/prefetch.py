@@ -30,12 +30,8 @@ WINDOW = 500  # pending items of one backfill in memory; more where batches are 
 
 
 def prefetch(state: ManagerState, store: Store, now: datetime) -> None:
-    """Reads what is missing."""
-    missing = {
-        dag_id: lookback_depth(state.current_spec(dag_id))
-        for dag_id, dag in state.catalog.dags.items()
-        if _lacks_recent(state, dag)
-    }
+    lacking = [dag_id for dag_id, dag in state.catalog.dags.items() if _lacks_recent(state, dag)]
+    missing = {dag_id: lookback_depth(state.current_spec(dag_id)) for dag_id in lacking}
     state.recent.update(recent_timelines(missing, store, now))
     for dag_id, recent in state.recent.items():
         if len(recent) > MAX_RECENT_RUNS:  # most of them a backfill's
@@ -55,8 +51,8 @@ def prefetch(state: ManagerState, store: Store, now: datetime) -> None:
             live.waits = _waits(live, store)
         if live.first is None and _needs_first(state, live):
             where = [*matching(backfill_id=live.row.backfill_id), Condition("state", "!=", s.SKIPPED)]
-            rows = store.read(BackfillItem, where, order_by=["ordinal"], limit=1)
-            live.first = rows[0].ordinal if rows else 0
+            first = store.first(BackfillItem, where, ["ordinal"])
+            live.first = 0 if first is None else first.ordinal
     _read_writes(state, store)
     _read_failed_runs(state, store)
     _read_pasts(state, store)
@@ -64,14 +60,8 @@ def prefetch(state: ManagerState, store: Store, now: datetime) -> None:
 
 def _read_writes(state: ManagerState, store: Store) -> None:
     """Reads what has been written of tables that a task waits for; from then on memory follows."""
-    waited_for = {
-        table
-        for run in state.runs.values()
-        for task in run.spec.work
-        if task.waits_for and task.task_id in run.tasks
-        for table in task.waits_for
-        if isinstance(table, str)
-    }
+    tasks = (task for run in state.runs.values() for task in run.spec.work if task.task_id in run.tasks)
+    waited_for = {table for task in tasks for table in task.waits_for if isinstance(table, str)}
     if missing := waited_for - state.written.keys():
         state.written |= read_written(store, missing)
 
@@ -90,8 +80,10 @@ def _read_pasts(state: ManagerState, store: Store) -> None:
     """Reads how the tasks ended of finished runs that active runs depend on."""
     waiting: list[tuple[ActiveRun, RunKey]] = []
     for run in state.runs.values():
-        previous = (run.row.dag_id, run.row.previous_run_id or "")
-        if run.past is None and run.needs_past and previous not in state.runs:
+        if run.past is not None or run.row.previous_run_id is None or not run.depends_on_past:
+            continue
+        previous = (run.row.dag_id, run.row.previous_run_id)
+        if previous not in state.runs:
             waiting.append((run, previous))
     finished = LoadedRows(store, (previous for _, previous in waiting))
     for run, previous in waiting:

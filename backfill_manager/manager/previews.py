@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
+from typing import Literal
 
 from backfill_manager.errors import NotFound, Refused
-from backfill_manager.execution.messages import AccessedTable
+from backfill_manager.execution.messages import AccessedTable, LaunchKey
 from backfill_manager.execution.promote import Promoted
 from backfill_manager.humanise import name_list, plural
+from backfill_manager.manager.apply_outcomes import access_row
 from backfill_manager.manager.create_run import put_in_timeline
 from backfill_manager.manager.prefetch import timeline_around
 from backfill_manager.manager.state import ManagerState
@@ -105,10 +108,8 @@ def expired(store: Store, before: datetime) -> list[str]:
 
 def _take_places(state: ManagerState, store: Store, dag_id: str, runs: Iterable[DagRun]) -> list[str]:
     """Oldest first, so that each finds its neighbour in its place. Returns the runs that are active on such a date: they stay."""
-    new = sorted(
-        (run for run in runs if run.run_type == s.PREVIEW_RUN),
-        key=lambda run: (run.logical_date is None, run.logical_date),
-    )
+    new = [run for run in runs if run.run_type == s.PREVIEW_RUN]
+    new.sort(key=lambda run: (run.logical_date is None, run.logical_date))
     dates = [at for run in new if run.logical_date for at in (run.logical_date, run.interval_end or run.logical_date)]
     keys = [run.partition_key for run in new if run.partition_key is not None]
     around = timeline_around(dag_id, dates, keys, store) if new else []
@@ -142,14 +143,11 @@ def _record_accesses(
 ) -> None:  # fmt: skip
     """Which tables each try has written by that, and with which version; and what it has read for it. A table whose clone it has
     read had these rows from the commit that promoted it on."""
-    numbers = defaultdict[tuple[str, str, str, int], int](int)
+    numbers = defaultdict[LaunchKey, int](int)
     promoted = {name: table for table in tables for name in (table.path, table.name) if name}
-    read_by = defaultdict[tuple[str, str, str, int], set[AccessedTable]](set)
-    known = (
-        {row.key for row in store.read(TableAccess, matching(run_id=sorted({run_id for _, run_id in runs})))}
-        if runs
-        else set()
-    )
+    read_by = defaultdict[LaunchKey, set[AccessedTable]](set)
+    run_ids = sorted({run_id for _, run_id in runs})
+    known = {row.key for row in store.read(TableAccess, matching(run_id=run_ids))} if runs else set()
     for table in tables:
         for write in table.writes:
             run = runs.get((write.dag_id, write.run_id))
@@ -157,32 +155,23 @@ def _record_accesses(
                 continue
             whose = write.dag_id, write.run_id, write.task_id, write.launch
             column = None if write.replaced is None else write.replaced.column
-            accesses = [
-                AccessedTable(
-                    "write", table.name, table.path, table.version, table_id=table.table_id, interval_column=column
-                )
-            ]
+            accesses = [replace(_access(table, "write"), interval_column=column)]
             for read in write.reads:
                 if read not in read_by[whose]:
                     read_by[whose].add(read)
                     of = promoted.get(read.path or read.name or "") if read.version is None else None
-                    accesses.append(
-                        read
-                        if of is None
-                        else AccessedTable("read", of.name, of.path, of.version, table_id=of.table_id)
-                    )
+                    accesses.append(read if of is None else _access(of, "read"))
             for access in accesses:
                 numbers[whose] += 1
-                row = TableAccess(
-                    *whose, numbers[whose], access.access, run.run_seq, now, True, run.dag_version, table_path=access.path,
-                    table_name=access.name, version=access.version, interval_start=run.interval_start,
-                    interval_end=run.interval_end, partition_key=run.partition_key, table_id=access.table_id,
-                    interval_column=access.interval_column,
-                )  # fmt: skip
+                row = access_row(run, whose, numbers[whose], access, now)
                 if row.key not in known:  # by an attempt that a crash has cut short
                     state.changes.put(row)
                     if access.access == "write":
                         state.note_write(row)
+
+
+def _access(table: Promoted, access: Literal["read", "write"]) -> AccessedTable:
+    return AccessedTable(access, table.name, table.path, table.version, table_id=table.table_id)
 
 
 def _check_promotion(
@@ -204,7 +193,7 @@ def _check_promotion(
 
 
 def _no_preview(state: ManagerState, store: Store, backfill_id: str) -> Exception:
-    row = next(iter(store.read(Backfill, matching(backfill_id=backfill_id))), None)
+    row = store.first(Backfill, matching(backfill_id=backfill_id))
     if row is None:
         return NotFound("backfill", backfill_id, state.backfills)
     if row.preview_id is None:

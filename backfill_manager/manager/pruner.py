@@ -67,13 +67,12 @@ class Pruner:
             log.info("state pruned", **gone)
         if problems:
             log.error("could not prune the state", reason="; ".join(dict.fromkeys(map(str, problems))))
+        kind = request_kinds.STATE_PRUNE
         for request_id in self._asked:
             if problems:
                 error = problems[0] if isinstance(problems[0], StateError) else str(problems[0])
-                self._requests.refuse(request_id, request_kinds.STATE_PRUNE, now, error)
+                self._requests.refuse(request_id, kind, now, error)
             else:
-                self._requests.accept(
-                    request_id, request_kinds.STATE_PRUNE, now, None, summary_of(gone), {"pruned": gone}
-                )
+                self._requests.accept(request_id, kind, now, None, summary_of(gone), {"pruned": gone})
         self._sweep = None
         self._next_at = None if self._waiting else now + INTERVAL

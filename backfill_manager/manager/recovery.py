@@ -29,7 +29,7 @@ from backfill_manager.dags.mapping import is_damaged
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.crash_loops import after_loss
-from backfill_manager.manager.create_run import existing_run, selected_of
+from backfill_manager.manager.create_run import existing_run, new_task, selected_of
 from backfill_manager.manager.item_outcomes import end_items
 from backfill_manager.manager.notification_rules import DEADLOCK
 from backfill_manager.manager.prefetch import refill
@@ -58,7 +58,8 @@ def restore_state(store: Store, *, term: int, now: datetime, tries_kept_s: float
     state.catalog.problems = {(row.bundle, row.file): row for row in standing}
     unsent = store.read(records.Notification, matching(state="waiting"), order_by=["created_at"])
     state.notifications = {(row.notification_id, row.target): row for row in unsent}
-    managers = _managers_before(store, term)
+    # Those that could start tasks: they wrote how many ticks they made, which short leaderships for one job do not.
+    managers = store.read(records.Manager, [Condition("term", "<", term), Condition("ticks", "not_null")], ["-term"])
     before = managers[0] if managers else None
     # One that has given its lease back without a tick (Spark could not be started) has looked at no deadline.
     ticked = (row.heartbeat_at for row in managers if row.ticks or row.state != s.STOPPED)
@@ -86,12 +87,6 @@ def _remove_unknown(state: ManagerState, now: datetime) -> None:
         for ti in list(live.tasks.values()):
             if ti.task_id not in live.spec.by_id and ti.state not in s.TASK_FINISHED:
                 state.put(c.removed(ti, now))
-
-
-def _managers_before(store: Store, term: int) -> list[records.Manager]:
-    """Those that could start tasks, the last one first: they wrote how many ticks they made, which short leaderships for one
-    job do not."""
-    return store.read(records.Manager, [Condition("term", "<", term), Condition("ticks", "not_null")], ["-term"])
 
 
 def _restart_tasks(state: ManagerState, term: int, now: datetime, *, was_given_back: bool) -> None:
@@ -135,9 +130,8 @@ def _load_runs(state: ManagerState, store: Store, runs: list[DagRun]) -> None:
         for task_id in state.spec_of_run(run, owner.row if owner else None, {}).mapped_over_results:
             # What it was mapped to follows from the result of the other one.
             if task_id in mine and is_damaged(mine[task_id]):
-                log.error(
-                    "a task is mapped again: its result can't be read", dag=run.dag_id, run=run.run_id, task=task_id
-                )
+                what = "a task is mapped again: its result can't be read"
+                log.error(what, dag=run.dag_id, run=run.run_id, task=task_id)
                 mine[task_id] = c.cleared(mine[task_id], mine[task_id].cleared_by)
                 state.changes.put(mine[task_id])
         state.runs[run.key] = existing_run(state, run, owner, mine)
@@ -160,10 +154,7 @@ def _fail_missing_tasks(state: ManagerState, store: Store) -> None:
     for run, task in missing:
         key = (run.row.dag_id, run.row.run_id, task.task_id)
         owner = state.owner_of(run.row)
-        ti = TaskInstance(
-            *key, state=s.NONE, run_seq=run.row.run_seq, priority=task.priority + (owner.row.priority if owner else 0),
-            launch=launches[key], generation=launches[key],
-        )  # fmt: skip
+        ti = new_task(run.row, task, owner).evolve(launch=launches[key], generation=launches[key])
         if owner is not None and task.task_id not in owner.selected:
             ti = c.skipped(ti, run.row.created_at, c.NOT_SELECTED)
         else:
@@ -202,9 +193,8 @@ def _match_items(state: ManagerState, store: Store, live: ActiveBackfill) -> Non
         else:  # no crash leaves it so: a new run of its date could find the writes of the one that is gone
             again = f"`bfm backfill create {live.row.dag_id} --kind missing` runs what is missing"
             reason = f"another program has deleted its run; {again}"
-            log.error(
-                "items fail: their run is gone", backfill=live.row.backfill_id, dag=key[0], run=key[1], items=len(items)
-            )
+            of = {"backfill": live.row.backfill_id, "dag": key[0], "run": key[1]}
+            log.error("items fail: their run is gone", items=len(items), **of)
             for item in items:
                 state.put_item(live, item, c.item_ended(item, s.FAILED, reason))
 
@@ -240,7 +230,7 @@ def _taken_over(state: ManagerState, store: Store, row: DagRun, cleared_by: str 
                 Condition("logical_date", ">=", row.logical_date),
                 Condition("logical_date", "<", row.interval_end),
             ]
-        for item in store.read(BackfillItem, where, order_by=["ordinal"], limit=1):
+        if (item := store.first(BackfillItem, where, ["ordinal"])) is not None:
             return row.evolve(backfill_id=live.row.backfill_id, ordinal=item.ordinal)
     return row
 

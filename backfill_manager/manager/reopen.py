@@ -20,7 +20,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, DagVersion, RunKey, TaskInstance
 from backfill_manager.schemas import errors
-from backfill_manager.store.base import Condition, Store, matching
+from backfill_manager.store.base import Condition, Store, matching, spanning
 
 log = get_logger("reopen")
 
@@ -48,8 +48,7 @@ class LoadedRows:
         for part in self._parts:
             made = [self.rows[key].run_seq for key in part if key in self.rows]
             if made:
-                files = [Condition("run_seq", ">=", min(made)), Condition("run_seq", "<=", max(made))]
-                for ti in self.store.read(TaskInstance, [*files, *_of_runs(part)]):
+                for ti in self.store.read(TaskInstance, [*spanning("run_seq", made), *_of_runs(part)]):
                     tasks[ti.dag_id, ti.run_id][ti.task_id] = ti
         return tasks
 

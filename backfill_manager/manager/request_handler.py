@@ -46,6 +46,10 @@ class RequestHandler:
         self._term, self._led_since = lease.term, lease.started_at
         self._run_operations = RunOperations(state, store)
         self._of_runs = {command.KIND for command in self._run_operations.handlers}
+        self._reading = self._of_runs | {
+            request_kinds.BACKFILL_DIFF, request_kinds.BACKFILL_PROMOTE, request_kinds.BACKFILL_DISCARD,
+            request_kinds.BACKFILL_REVERT, request_kinds.RUN_REVERT,
+        }  # fmt: skip
         self._unanswered: dict[str, str] = {}  # request id -> backfill id; "" for a bundle or the state
         self.is_waiting = False  # a request could not be answered yet, and is handled again in the next tick
         self._handlers: dict[type[Command], Callable[[Any, Call], Answer | None]] = {
@@ -61,12 +65,6 @@ class RequestHandler:
             commands.DiscardBackfill: self._discard, commands.RevertRun: self._revert, commands.RevertBackfill: self._revert,
             **self._run_operations.handlers,
         }  # fmt: skip
-        self._reading = self._of_runs | {
-            request_kinds.BACKFILL_DIFF,
-            request_kinds.BACKFILL_PROMOTE,
-            request_kinds.BACKFILL_DISCARD,
-        }
-        self._reading |= {request_kinds.RUN_REVERT, request_kinds.BACKFILL_REVERT}
 
     @property
     def has_unanswered(self) -> bool:
@@ -77,7 +75,7 @@ class RequestHandler:
         return object_id in self._unanswered.values()
 
     def handle(self, requests: Iterable[Request], tick: Tick) -> None:
-        answered = {row.key for row in self._state.changes.rows(Response.TABLE)}  # but not committed yet
+        answered = {row.key for row in self._state.changes.rows(Response)}  # but not committed yet
         self.is_waiting = False
         for request in requests:
             if request.request_id in self._unanswered or request.key in answered:
@@ -203,19 +201,14 @@ class RequestHandler:
         live = self._state.backfills.get(backfill_id)
         if live is not None and not live.row.is_cancelled:
             self._cancel(commands.CancelBackfill(backfill_id=backfill_id, let_running_finish=False), call)
-        row = live.row if live is not None else self._stored(backfill_id)
-        if row is None:
-            raise NotFound("backfill", backfill_id, self._state.backfills)
+        row = self._of_any_state(backfill_id)
         self._put(row.evolve(hidden_at=call.now), call)
         hidden = f"({row.state}) is hidden" if live is None else "is cancelled and hidden"
         return backfill_id, f"backfill {backfill_id} {hidden}"
 
     def _note(self, command: commands.NoteBackfill, call: Call) -> Answer:
         """Its settings are not changed, so `changed_by` stays."""
-        live = self._state.backfills.get(command.backfill_id)
-        row = live.row if live is not None else self._stored(command.backfill_id)
-        if row is None:
-            raise NotFound("backfill", command.backfill_id, self._state.backfills)
+        row = self._of_any_state(command.backfill_id)
         noted = with_note(row, command, call, secrets_in(read_column(row, "conf_json")))
         if noted != row:
             self._state.put(noted)
@@ -251,17 +244,22 @@ class RequestHandler:
 
     def _stored(self, backfill_id: str) -> Backfill | None:
         """A backfill that is not active."""
-        rows = self._store.read(Backfill, matching(backfill_id=backfill_id))
-        return self._state.changes.latest(rows[0]) if rows else None
+        row = self._store.first(Backfill, matching(backfill_id=backfill_id))
+        return None if row is None else self._state.changes.latest(row)
+
+    def _of_any_state(self, backfill_id: str) -> Backfill:
+        live = self._state.backfills.get(backfill_id)
+        row = live.row if live is not None else self._stored(backfill_id)
+        if row is None:
+            raise NotFound("backfill", backfill_id, self._state.backfills)
+        return row
 
     def _active(self, backfill_id: str, what: str) -> ActiveBackfill:
         live = self._state.backfills.get(backfill_id)
         if live is not None:
             return live
-        row = self._stored(backfill_id)
-        if row is None:
-            raise NotFound("backfill", backfill_id, self._state.backfills)
-        raise Refused(f"Backfill {backfill_id} is {row.state} already; only an active one can be {what}.")
+        state = self._of_any_state(backfill_id).state
+        raise Refused(f"Backfill {backfill_id} is {state} already; only an active one can be {what}.")
 
     def _not_cancelled(self, backfill_id: str, verb: str) -> ActiveBackfill:
         live = self._active(backfill_id, f"{verb}d")
@@ -309,19 +307,18 @@ class RequestHandler:
                 f"There is no pool {name!r}{nearest(name, self._state.pools) or '.'} "
                 "A new pool is made in the configuration file: Spark reads its pools when it starts."
             )
-        given: dict[str, Any] = {
-            field: getattr(command, field) for field in ("memory_mb", "nice") if field in command.model_fields_set
-        }
-        of_spark = {field: getattr(command, field) for field in ("slots", "weight", "min_share")}
-        changed = pool.evolve(**given, **{field: to for field, to in of_spark.items() if to is not None})
+        given = command.model_dump(include={"memory_mb", "nice"}, exclude_unset=True)
+        of_spark = command.model_dump(include={"slots", "weight", "min_share"}, exclude_none=True)
+        changed = pool.evolve(**given, **of_spark)
         self._state.put(changed)
         call.tick.slots[name] = changed.slots
         is_same = (changed.weight, changed.min_share) == (pool.weight, pool.min_share)
         later = "" if is_same else "; weight and minimum share take effect when the manager restarts"
+        memory, nice = changed.memory_mb, changed.nice
         limits = {
-            "memory_mb": f"{changed.memory_mb:,} MB of memory a task" if changed.memory_mb else "no limit of memory"
+            "memory_mb": f"{memory:,} MB of memory a task" if memory else "no limit of memory",
+            "nice": "the default nice" if nice is None else f"nice {nice}",
         }
-        limits["nice"] = f"nice {changed.nice}" if changed.nice is not None else "the default nice"
         has = ", ".join([plural(changed.slots, "slot"), *(limits[field] for field in given)])
         return name, f"pool {name} has {has}{later}"
 

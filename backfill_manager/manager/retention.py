@@ -44,22 +44,16 @@ from backfill_manager.planning.recent_runs import with_partial_marked
 from backfill_manager.planning.timeline import OF_TIMELINE, advances_schedule, number_of, timeline_key
 from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, without_reverted
 from backfill_manager.settings import RetentionSettings
-from backfill_manager.store.base import Condition, Leader, Store, matching
+from backfill_manager.store.base import Condition, Leader, Store, matching, spanning
 
 BATCH: Final = 1_000  # runs, requests of one step
 ROWS: Final = 20_000  # log lines, tries, items of one step, or those of a single run or backfill
 MAX_NAMED: Final = 200  # live runs that a statement names one by one
 HASH_CHARS: Final = 64  # of the folder of a snapshot
-WHAT: Final = {  # what goes -> the setting with its age
-    "logs": "logs", "tries": "tries", "runs": "runs", "backfills": "runs", "notifications": "runs",
-    "requests": "requests", "versions": "snapshots", "snapshots": "snapshots", "import_errors": "import_errors",
-}  # fmt: skip
-
-UNITS: Final = {
-    "logs": ("log line", "log lines"), "tries": ("try", "tries"), "runs": ("run", "runs"), "backfills": ("backfill", "backfills"),
-    "notifications": ("notification", "notifications"),
-    "requests": ("request", "requests"), "versions": ("version", "versions"), "snapshots": ("snapshot", "snapshots"),
-    "import_errors": ("import error", "import errors"),
+WHAT: Final = {  # what goes -> the setting with its age, and what it is called
+    "logs": ("logs", "log line"), "tries": ("tries", "try", "tries"), "runs": ("runs", "run"), "backfills": ("runs", "backfill"),
+    "notifications": ("runs", "notification"), "requests": ("requests", "request"), "versions": ("snapshots", "version"),
+    "snapshots": ("snapshots", "snapshot"), "import_errors": ("import_errors", "import error"),
 }  # fmt: skip
 
 log = get_logger("retention")
@@ -67,13 +61,13 @@ log = get_logger("retention")
 
 def summary_of(gone: Mapping[str, int]) -> str:
     """`deleted: 12 runs, 400 log lines`."""
-    parts = [plural(number, *UNITS[what]) for what, number in gone.items() if number]
+    parts = [plural(number, *WHAT[what][1:]) for what, number in gone.items() if number]
     return f"deleted: {', '.join(parts)}" if parts else "nothing is old enough to be deleted"
 
 
 def ages(retention: RetentionSettings) -> dict[str, timedelta]:
     """By kind of what goes; those without an age are kept for ever and left out."""
-    seconds = {what: getattr(retention, setting) for what, setting in WHAT.items()}
+    seconds = {what: getattr(retention, setting) for what, (setting, *_) in WHAT.items()}
     return {what: timedelta(seconds=age) for what, age in seconds.items() if age is not None}
 
 
@@ -137,7 +131,6 @@ class Sweep:
     def _active_backfills(self) -> list[Backfill]:
         return self._store.read(Backfill, matching(state=sorted(set(s.BACKFILL_STATES) - s.BACKFILL_FINISHED)))
 
-    # -- runs -------------------------------------------------------------------------------------------------------------
     def _runs(self, which: Sequence[Condition]) -> Iterator[str]:
         """Finished runs outside of the timeline, with their tasks, tries and logs. The newest run stays: numbers of new rows
         continue from it."""
@@ -158,18 +151,13 @@ class Sweep:
             going = [run for run in going if run.key not in needed]
             if going:
                 seqs = tuple(run.run_seq for run in going)
-                those = [
-                    Condition("run_seq", ">=", seqs[0]),
-                    Condition("run_seq", "<=", seqs[-1]),
-                    *matching(run_seq=seqs),
-                ]
+                those = [*spanning("run_seq", seqs), *matching(run_seq=seqs)]
                 for record in (TaskLog, TableAccess, CheckResult, TaskTry, TaskInstance, DagRun):
                     self._delete(record.TABLE, those)
                 self.gone["runs"] += len(going)
                 self._would_go.update((run.dag_id, run.dag_version) for run in going)
             yield "runs"
 
-    # -- backfills --------------------------------------------------------------------------------------------------------
     def _backfills(self) -> Iterator[str]:
         """Those that have ended, with their items. The newest one stays, as the newest run does."""
         store = self._store
@@ -209,15 +197,11 @@ class Sweep:
             needed |= {backfill_id for (backfill_id,) in named}
         return needed
 
-    # -- logs and tries ---------------------------------------------------------------------------------------------------
     def _rows(self, record: type[TaskTry] | type[TaskLog], instant: str, what: str) -> Iterator[str]:
         """Of finished runs, whichever they are. What was written before the age but belongs to a live run stays."""
         store, cutoff = self._store, self._cutoffs[what]
-        others = [
-            name
-            for name in ("error", "message", "spark_jobs_json", "spark_stages_json")
-            if name in record.__dataclass_fields__
-        ]
+        long_texts = ("error", "message", "spark_jobs_json", "spark_stages_json")
+        others = [name for name in long_texts if name in record.__dataclass_fields__]
         while True:
             live = store.read(DagRun, [*matching(state=sorted(s.RUN_LIVE)), Condition("created_at", "<", cutoff)])
             seqs = [run.run_seq for run in live]
@@ -243,7 +227,7 @@ class Sweep:
         seqs = sorted(seq for (seq,) in lost)
         for begin in range(0, len(seqs), BATCH):
             some = tuple(seqs[begin : begin + BATCH])
-            span = [Condition("run_seq", ">=", some[0]), Condition("run_seq", "<=", some[-1])]
+            span = spanning("run_seq", some)
             runs = self._store.read(DagRun, [*span, *matching(run_seq=some, state=sorted(s.RUN_FINISHED))])
             going = tuple(run.run_seq for run in runs if (run.ended_at or run.created_at) < self._cutoffs["tries"])
             if going:
@@ -251,7 +235,6 @@ class Sweep:
                 self.gone["tries"] += sum(lost[seq,] for seq in going)
             yield "tries"
 
-    # -- requests ---------------------------------------------------------------------------------------------------------
     def _requests(self) -> Iterator[str]:
         """Requests that were answered, and their responses. A request without a response would be carried out again, so a
         response goes only when its request has gone."""
@@ -260,18 +243,16 @@ class Sweep:
         old = [Condition("answered_at", "<", self._cutoffs["requests"])]
         while True:
             since: list[Condition] = [] if after is None else [Condition("answered_at", ">=", after)]
-            found = store.read(
-                Response, [*old, *since], ["answered_at", "request_id"], BATCH, ("payload_json", "message")
-            )
+            in_order, without = ("answered_at", "request_id"), ("payload_json", "message")
+            found = store.read(Response, [*old, *since], in_order, BATCH, without)
             stay = self._needed_requests() | seen
             ids = [row.request_id for row in found if row.request_id not in stay]
             seen = {row.request_id for row in found}
             if ids:
                 self._delete(Request.TABLE, matching(request_id=ids))
-                left = (
-                    store.read_arrow(Request.TABLE, ["request_id"], matching(request_id=ids)) if self._leader else None
-                )
-                ids = sorted(set(ids) - set(left["request_id"].to_pylist() if left is not None else ()))
+                if self._leader is not None:
+                    left = store.read_arrow(Request.TABLE, ["request_id"], matching(request_id=ids))
+                    ids = sorted(set(ids) - set(left["request_id"].to_pylist()))
                 if ids:
                     self._delete(Response.TABLE, matching(request_id=ids))
                 self.gone["requests"] += len(ids)
@@ -285,7 +266,6 @@ class Sweep:
         of_runs = {run.request_id for run in live if run.request_id is not None}
         return of_runs | {id_ for row in self._active_backfills() for id_ in (row.request_id, row.changed_by)}
 
-    # -- versions ---------------------------------------------------------------------------------------------------------
     def _versions(self) -> Iterator[str]:
         """Those that were replaced by another one longer ago, and that no run, backfill or DAG names."""
         store, cutoff = self._store, self._cutoffs["versions"]
@@ -343,7 +323,6 @@ class Sweep:
                     if stored.stat().st_nlink == 1:
                         stored.unlink()
 
-    # -- notifications ----------------------------------------------------------------------------------------------------
     def _notifications(self) -> Iterator[str]:
         """Those that were sent or given up."""
         old = [*matching(state=("sent", "failed")), Condition("created_at", "<", self._cutoffs["notifications"])]
@@ -351,7 +330,6 @@ class Sweep:
         self._delete(Notification.TABLE, old)
         yield "notifications"
 
-    # -- import errors ----------------------------------------------------------------------------------------------------
     def _import_errors(self) -> Iterator[str]:
         """Those of files that were read again, or gone. There is one for each file at most."""
         old = [*matching(is_current=False), Condition("last_seen_at", "<", self._cutoffs["import_errors"])]
@@ -397,8 +375,8 @@ def _only_writers(runs: Sequence[DagRun], store: Store) -> set[RunKey]:
     if not runs:
         return set()
     seqs = sorted(run.run_seq for run in runs)
-    span = [Condition("run_seq", ">=", seqs[0]), Condition("run_seq", "<=", seqs[-1])]
-    mine = _writes(store, [*span, *matching(run_seq=seqs)], "run_seq", "dag_id", "run_id")
+    where = [*spanning("run_seq", seqs), *matching(run_seq=seqs)]
+    mine = _writes(store, where, "run_seq", "dag_id", "run_id")
     written = defaultdict[Any, WrittenIntervals](WrittenIntervals)
     starts = [row["interval_start"] for row in mine if row["interval_start"] is not None]
     ends = [row["interval_end"] for row in mine if row["interval_end"] is not None]

@@ -124,9 +124,8 @@ def _retry(
 
 def _others(live: ActiveBackfill) -> str:
     """`2 cancelled items and 1 skipped item`, which no retry runs; empty if there are none."""
-    return " and ".join(
-        plural(live.counts[state], f"{state} item") for state in (s.CANCELLED, s.SKIPPED) if live.counts[state]
-    )
+    counts = {state: live.counts[state] for state in (s.CANCELLED, s.SKIPPED)}
+    return " and ".join(plural(n, f"{state} item") for state, n in counts.items() if n)
 
 
 def _move_to_current_version(state: ManagerState, store: Store, live: ActiveBackfill) -> None:

@@ -16,8 +16,10 @@ from typing import Any, Final
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.errors import NotFound
+from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.revert import Reverted, WrittenTable
 from backfill_manager.humanise import plural
+from backfill_manager.manager.apply_outcomes import access_row
 from backfill_manager.manager.callbacks import outcome_of
 from backfill_manager.manager.create_run import existing_run
 from backfill_manager.manager.reopen import READ_BATCH, LoadedRows, load_version
@@ -31,7 +33,7 @@ from backfill_manager.planning.recent_runs import with_partial_marked
 from backfill_manager.planning.timeline import CURRENT_RUNS
 from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, without_reverted
 from backfill_manager.schemas import commands, errors
-from backfill_manager.store.base import Condition, Store, matching
+from backfill_manager.store.base import Condition, Store, matching, spanning
 
 MAX_READERS: Final = 100  # that an answer names
 RevertCommand = commands.RevertRun | commands.RevertBackfill
@@ -154,16 +156,10 @@ def _refuse_active(state: ManagerState, runs: Iterable[DagRun], what: str) -> No
 def _same_place(run: DagRun, other: DagRun) -> bool:
     if run.partition_key is not None or other.partition_key is not None:
         return run.partition_key == other.partition_key
-    if (
-        run.interval_start is None
-        or run.interval_end is None
-        or other.interval_start is None
-        or other.interval_end is None
-    ):
+    start, end, other_start, other_end = run.interval_start, run.interval_end, other.interval_start, other.interval_end
+    if start is None or end is None or other_start is None or other_end is None:
         return True
-    if run.logical_date == other.logical_date:
-        return True
-    return run.interval_start < other.interval_end and other.interval_start < run.interval_end
+    return run.logical_date == other.logical_date or (start < other_end and other_start < end)
 
 
 def _tables(store: Store, runs: Sequence[DagRun]) -> tuple[WrittenTable, ...]:
@@ -187,8 +183,8 @@ def _accesses(store: Store, runs: Iterable[DagRun]) -> list[TableAccess]:
     if not keys:
         return []
     of_dags = matching(dag_id=sorted({dag_id for dag_id, _ in keys}))
-    near = [Condition("run_seq", ">=", min(keys.values())), Condition("run_seq", "<=", max(keys.values()))]
-    return [row for row in store.read(TableAccess, [*of_dags, *near]) if (row.dag_id, row.run_id) in keys]
+    rows = store.read(TableAccess, [*of_dags, *spanning("run_seq", keys.values())])
+    return [row for row in rows if (row.dag_id, row.run_id) in keys]
 
 
 def _restored(state: ManagerState, store: Store, runs: Sequence[DagRun]) -> dict[RunKey, str | None]:
@@ -198,9 +194,8 @@ def _restored(state: ManagerState, store: Store, runs: Sequence[DagRun]) -> dict
     overridden: dict[RunKey, DagRun] = {}  # by the run that overrode it, the last one
     for start in range(0, len(single), READ_BATCH):
         some = single[start : start + READ_BATCH]
-        of_them = matching(
-            dag_id=sorted({run.dag_id for run in some}), overridden_by=sorted({run.run_id for run in some})
-        )
+        dag_ids, run_ids = sorted({run.dag_id for run in some}), sorted({run.run_id for run in some})
+        of_them = matching(dag_id=dag_ids, overridden_by=run_ids)
         rows = store.read(DagRun, of_them, order_by=["run_seq"])
         overridden |= {(row.dag_id, row.overridden_by or ""): state.changes.latest(row) for row in rows}
     before = dict(zip(overridden, with_partial_marked(list(overridden.values()), store), strict=True))
@@ -261,10 +256,8 @@ def _record(
                 continue
             known.add((*of_try, table.path))
             numbers[of_try] += 1
-            row = TableAccess(
-                *of_try, numbers[of_try], REVERT, run.run_seq, now, True, run.dag_version, table_path=table.path,
-                table_name=table.name, version=table.version, interval_start=run.interval_start,
-                interval_end=run.interval_end, partition_key=run.partition_key, table_id=table.table_id,
-                interval_column=None if write.replaced is None else write.replaced.column,
-            )  # fmt: skip
-            state.changes.put(row)
+            column = None if write.replaced is None else write.replaced.column
+            reverted = AccessedTable(
+                "revert", table.name, table.path, table.version, table_id=table.table_id, interval_column=column
+            )
+            state.changes.put(access_row(run, of_try, numbers[of_try], reverted, now))

@@ -83,13 +83,12 @@ class RunOperations:
             commands.TriggerDag: self._trigger, commands.RunTask: self._run_task, commands.CancelRun: self._cancel_run,
             commands.MarkRun: self._mark_run, commands.MarkRuns: self._mark_runs, commands.MarkTask: self._mark_task,
             commands.NoteRun: self._note_run,
-            commands.ClearTasksPayload: self._clear, commands.RetryBackfill: self._retry,
+            commands.ClearTasksPayload: self._clear, commands.RetryBackfill: partial(retry_backfill, state, store),
         }  # fmt: skip
 
     def may_read(self) -> bool:
         """Whether the tables agree with memory about runs and items."""
-        changed = self._state.changes
-        return not any(changed.rows(table) for table in (DagRun.TABLE, BackfillItem.TABLE, Backfill.TABLE))
+        return not any(map(self._state.changes.rows, (DagRun, BackfillItem, Backfill)))
 
     # -- new runs -----------------------------------------------------------------------------------------------------
     def _trigger(self, command: commands.TriggerDag, call: Call) -> Answer:
@@ -149,15 +148,11 @@ class RunOperations:
     def _cancel_run(self, command: commands.CancelRun, call: Call) -> Answer | None:
         found = self._find((command.dag_id, command.run_id))
         run_id, live, items = found.row.run_id, found.live, found.row.items
-        is_cancelled = (
-            f"run {run_id}, of {items} intervals, is cancelled" if items > 1 else f"run {run_id} is cancelled"
-        )
+        is_cancelled = f"run {run_id}{f', of {items} intervals,' if items > 1 else ''} is cancelled"
         if live is None:
-            if found.row.state == s.CANCELLED:
+            if (state := found.row.state) == s.CANCELLED:
                 return run_id, is_cancelled
-            raise Refused(
-                f"Run {run_id} is {found.row.state} already; only one that is queued or running can be cancelled."
-            )
+            raise Refused(f"Run {run_id} is {state} already; only one that is queued or running can be cancelled.")
         cancel_tasks(call.tick, live, f"cancelled by {call.by}")
         if any(ti.state in s.TASK_STARTED for ti in live.tasks.values()):
             return None
@@ -379,10 +374,6 @@ class RunOperations:
         self._state.put(moved)
         run.spec = spec
         fit_tasks(self._state, run, selected, call.now)
-
-    # -- retry of a backfill ------------------------------------------------------------------------------------------
-    def _retry(self, command: commands.RetryBackfill, call: Call) -> Answer:
-        return retry_backfill(self._state, self._store, command, call)
 
     # -- shared -------------------------------------------------------------------------------------------------------
     def _load(self, keys: Iterable[RunKey]) -> LoadedRows:

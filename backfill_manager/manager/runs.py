@@ -27,7 +27,6 @@ from backfill_manager.model import transitions as c
 
 
 def advance_runs(tick: Tick) -> None:
-    """Advances every active run as far as the state allows."""
     _admit(tick.state)
     for run in list(tick.state.runs.values()):
         _advance_run(tick, run)

@@ -86,7 +86,7 @@ def _on_schedule(state: ManagerState) -> list[DagRow]:
 
 def _live(state: ManagerState) -> Counter[str]:
     """Active scheduled runs by DAG; one that a backfill runs again counts for the backfill."""
-    return Counter(run.row.dag_id for run in state.runs.values() if run.is_for_schedule)
+    return Counter(run.row.dag_id for run in state.runs.values() if run.row.is_for_schedule)
 
 
 def _is_held(recent: TimelineWindow, due: Upcoming) -> bool:

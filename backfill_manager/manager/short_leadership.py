@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from backfill_manager.clock import Clock
-from backfill_manager.errors import LostLease, StateError
+from backfill_manager.errors import BackfillManagerError, LostLease, StateError
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.retention import Sweep
 from backfill_manager.manager.state_identity import COPY, ORIGINAL, Adopted, other_place
@@ -41,16 +41,28 @@ def prune_state(store: Store, settings: Settings, clock: Clock, snapshots: Path 
 @contextlib.contextmanager
 def leading(store: Store, settings: Settings, clock: Clock) -> Iterator[Leader]:
     """The writing half, for as long as the block runs. `LostLease` when another manager was quicker."""
-    lease_s = settings.lease.seconds
-    elector, never = LeaderElector(store, clock, lease_s=lease_s), threading.Event()
+
+    def lost(row: Manager) -> LostLease:
+        return LostLease(f"Another manager leads the state, or was quicker: term {row.term}, on {row.host}.")
+
+    leader = _lead(store, settings, clock, lost)
+    with Heartbeat(leader, clock, lease_s=settings.lease.seconds).holding():
+        yield leader
+
+
+def _lead(
+    store: Store, settings: Settings, clock: Clock, refusal: Callable[[Manager], BackfillManagerError],
+    adopted: Adopted | None = None,
+) -> Leader:  # fmt: skip
+    """Waits for the lease of a manager that was killed. Raises the `refusal` when another one leads."""
+    elector, never = LeaderElector(store, clock, lease_s=settings.lease.seconds, adopted=adopted), threading.Event()
     first = store.lease()
     while (leader := elector.run_once()) is None:
         row = store.lease()
         if row is not None and row != first and row.state == LEADING:
-            raise LostLease(f"Another manager leads the state, or was quicker: term {row.term}, on {row.host}.")
+            raise refusal(row)
         never.wait(POLL_INTERVAL_S)
-    with Heartbeat(leader, clock, lease_s=lease_s).holding():
-        yield leader
+    return leader
 
 
 @dataclass(frozen=True)
@@ -82,14 +94,12 @@ def adopt_state(store: Store, settings: Settings, clock: Clock, how: Adopted) ->
 
 
 def _lead_once(store: Store, settings: Settings, clock: Clock, how: Adopted) -> Manager:
-    """The lease row of a term that is given back at once. Waits for the lease of a manager that was killed."""
-    elector = LeaderElector(store, clock, lease_s=settings.lease.seconds, adopted=how)
-    first, never = store.lease(), threading.Event()
-    while (leader := elector.run_once()) is None:
-        row = store.lease()
-        if row is not None and row != first:
-            raise errors.STATE_IS_LED(term=row.term, pid=row.pid, host=row.host, root=store.root)
-        never.wait(POLL_INTERVAL_S)
+    """The lease row of a term that is given back at once."""
+
+    def led(row: Manager) -> BackfillManagerError:
+        return errors.STATE_IS_LED(term=row.term, pid=row.pid, host=row.host, root=store.root)
+
+    leader = _lead(store, settings, clock, led, how)
     with contextlib.suppress(LostLease):  # a standby was quicker: it goes on from our row
         leader.resign(clock.now())
     return leader.row

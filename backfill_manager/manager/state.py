@@ -78,11 +78,6 @@ class ActiveRun:
         return (self.row.dag_id, self.row.run_id)
 
     @property
-    def is_for_schedule(self) -> bool:
-        """Whether the schedule made it, and no backfill runs it again."""
-        return self.row.is_for_schedule
-
-    @property
     def own_tasks(self) -> list[TaskInstance]:
         """The task instances that are not callbacks: they decide how the run ends."""
         every = list(self.tasks.values())
@@ -97,10 +92,6 @@ class ActiveRun:
     def depends_on_past(self) -> bool:
         """Whether one of the tasks that it runs does."""
         return any(task.depends_on_past and task.task_id in self.selected for task in self.spec.tasks)
-
-    @property
-    def needs_past(self) -> bool:
-        return self.row.previous_run_id is not None and self.depends_on_past
 
 
 @dataclass
@@ -117,9 +108,7 @@ class ActiveBackfill:
     waits: UpstreamItems | None = None  # what the items wait for, of upstream backfills; None: not read (any more)
     ended_as: str | None = None  # its state before a mark reopened it, until a run of it ends by work
     first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not read (any more)
-    past: list[PastRun] | None = (
-        None  # what runs of the DAG cost, for the sizes of batches; None: not needed, or not read
-    )
+    past: list[PastRun] | None = None  # what runs of the DAG cost, for sizes of batches; None: not needed, or not read
     # As the tables have them: the next runs whose failed tasks are to run again.
     failed_runs: dict[RunKey, tuple[DagRun, dict[str, TaskInstance]]] = field(default_factory=dict)
 
@@ -257,9 +246,8 @@ class ManagerState:
 
     def forget_looks(self) -> None:
         """Those that nothing waits for any more."""
-        self.wait_checks_seen = {
-            look: seen for look, seen in self.wait_checks_seen.items() if look in self.wait_checks_wanted
-        }
+        for look in self.wait_checks_seen.keys() - self.wait_checks_wanted.keys():
+            del self.wait_checks_seen[look]
 
     def put_item(self, backfill: ActiveBackfill, was: BackfillItem, now: BackfillItem) -> None:
         """Replaces an item, and updates the counts by state."""
@@ -334,9 +322,9 @@ class ManagerState:
         if owner is None:
             return spec
         overrides = _overrides(owner)
-        return with_overrides(
-            spec, overrides if row.dag_version == owner.dag_version else known_overrides(spec, overrides)
-        )
+        if row.dag_version != owner.dag_version:
+            overrides = known_overrides(spec, overrides)
+        return with_overrides(spec, overrides)
 
     def evict_versions(self) -> None:
         """Drops versions that nothing active needs, once they are the larger part (`reopen.version_spec` reads them again)."""

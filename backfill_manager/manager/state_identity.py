@@ -56,11 +56,11 @@ def _has_lost_its_runs(store: Store) -> bool:
 
 
 def identity_of(store: Store, row: Manager) -> StateIdentity:
-    """The identity of the state that is led with this row."""
     assert row.state_id is not None
-    first = store.read(Manager, [Condition("state_id", "=", row.state_id)], order_by=["term"], limit=1)[0]
-    before = store.read(Manager, [Condition("term", "<", first.term)], order_by=["-term"], limit=1)
-    was_upgraded = bool(before) and before[0].state_id is None  # a release without ids led it before
+    first = store.first(Manager, [Condition("state_id", "=", row.state_id)], ["term"])
+    assert first is not None, "this row at least"
+    before = store.first(Manager, [Condition("term", "<", first.term)], ["-term"])
+    was_upgraded = before is not None and before.state_id is None  # a release without ids led it before
     return StateIdentity(row.state_id, first.state_id_since if was_upgraded else None)
 
 

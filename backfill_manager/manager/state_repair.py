@@ -193,11 +193,8 @@ def _derive(store: Store, leader: Leader, clock: Clock, lost: set[str], gone: li
         if rows:
             lines.append(f"Made again: {plural(len(rows), what)}.")
 
-    runs = (
-        {run.key: run for run in store.read(records.DagRun)}
-        if lost & {"task_instance", "backfill_item", "dag_run"}
-        else {}
-    )
+    needs_runs = bool(lost & {"task_instance", "backfill_item", "dag_run"})
+    runs = {run.key: run for run in store.read(records.DagRun)} if needs_runs else {}
     for run in gone:
         changes.put(run)
     if "task_instance" in lost:
@@ -235,12 +232,8 @@ def _task_instances(store: Store, runs: dict[records.RunKey, records.DagRun]) ->
 
 def _tries(store: Store, term: int) -> list[records.Record]:
     there = set(store.count("task_try", ["dag_id", "run_id", "task_id", "launch"]))
-    ended = store.read(records.TaskInstance)
-    return [
-        c.try_of(ti, term)
-        for ti in ended
-        if ti.launch and ti.state in s.TASK_FINISHED and (*ti.key, ti.launch) not in there
-    ]
+    ended = [ti for ti in store.read(records.TaskInstance) if ti.launch and ti.state in s.TASK_FINISHED]
+    return [c.try_of(ti, term) for ti in ended if (*ti.key, ti.launch) not in there]
 
 
 def _items(store: Store, runs: dict[records.RunKey, records.DagRun]) -> list[records.Record]:
@@ -275,7 +268,7 @@ def _missing_items(store: Store, changes: Changes) -> list[str]:
     lines = []
     for row in store.read(records.Backfill):
         there = {item.ordinal for item in store.read(records.BackfillItem, matching(backfill_id=row.backfill_id))}
-        there |= {key[1] for key in (item.key for item in changes.rows("backfill_item")) if key[0] == row.backfill_id}
+        there |= {item.ordinal for item in changes.rows(records.BackfillItem) if item.backfill_id == row.backfill_id}
         if len(there) < row.planned:
             gone = [str(ordinal) for ordinal in range(1, row.planned + 1) if ordinal not in there]
             lines.append(
@@ -300,9 +293,6 @@ def _dags(store: Store, clock: Clock) -> list[records.Record]:
         if (row.dag_id,) not in there:
             spec = definition_or_why(row)
             schedule = None if spec.schedule is None else str(spec.schedule)
-            made.append(
-                records.DagRow(
-                    row.dag_id, row.bundle, row.file, row.version, True, True, schedule, spec.timezone, clock.now()
-                )
-            )
+            place = (row.dag_id, row.bundle, row.file, row.version)
+            made.append(records.DagRow(*place, True, True, schedule, spec.timezone, clock.now()))
     return made

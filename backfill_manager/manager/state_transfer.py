@@ -243,9 +243,8 @@ def _checked(folder: Path, source: Path) -> dict[str, Any]:
     there = {str(file.relative_to(folder)) for file in _files_in(folder)} - {MANIFEST}
     known = {f"tables/{name}.parquet" for name in TABLES if NEW_TABLES.get(name, 0) <= version}
     if apart := sorted((set(files) | known) ^ there):
-        raise StateError(
-            f"{source} is not as it was written: {apart[0]} is {'new' if apart[0] in there else 'missing'}."
-        )
+        what = "new" if apart[0] in there else "missing"
+        raise StateError(f"{source} is not as it was written: {apart[0]} is {what}.")
     for name, checksum in files.items():
         if _checksum(folder / name) != checksum:
             raise StateError(f"{source} is not as it was written: the checksum of {name} differs.")

@@ -20,11 +20,13 @@ from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output_table import OutputTable
 from backfill_manager.execution.preview import ClonedTable, Clones, remaining
-from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each
-from backfill_manager.execution.promote import Promoted, Promotion, writes_to
+from backfill_manager.execution.preview_parts import WriteOfTry, each
+from backfill_manager.execution.promote import PreviewedTable, Promoted, Promotion
 from backfill_manager.execution.revert import Reversion, Reverted
 from backfill_manager.execution.spark_health import spark_gone_reason
+from backfill_manager.execution.spark_job_group import SparkJobGroup
 from backfill_manager.execution.table_diff import MAX_PARTS, diff, schema_changes
+from backfill_manager.execution.table_swap import rows_at
 from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.previews import expired, successful_runs
@@ -32,6 +34,7 @@ from backfill_manager.manager.reverts import MAX_READERS, readers
 from backfill_manager.manager.steady_clock import Doubt, SteadyClock
 from backfill_manager.manager.tick_context import PreviewJob, RevertJob
 from backfill_manager.masking import secrets_in
+from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import Backfill
 from backfill_manager.model.stored_json import shown_column
 from backfill_manager.schemas import request_kinds
@@ -42,14 +45,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SWEEP_INTERVAL: Final = timedelta(hours=1)
-TAG: Final = "bfm/previews"
 log = get_logger("previews")
 
 
 @dataclass(frozen=True)
 class TableJobResult:
-    """What has become of a job."""
-
     job: PreviewJob | RevertJob
     document: dict[str, Any] = field(default_factory=dict)
     promoted: tuple[Promoted, ...] = ()
@@ -74,8 +74,9 @@ class TableJobs(Service):
         self._on_event, self._on_spark_gone, self._is_leader = on_event, on_spark_gone, is_leader
         self._jobs: queue.SimpleQueue[PreviewJob | RevertJob | str] = queue.SimpleQueue()
         self._next_sweep: datetime | None = None
-        self._expired: frozenset[str] = frozenset()  # as the last sweep found them
+        self._expired: list[str] = []  # as the last sweep found them
         self._turns = TurnHolder(PROCESS_TURNS)
+        self._group = SparkJobGroup(BACKFILL_POOL, "bfm/previews", "previews")  # each job has a pool of its own
 
     def work(self, job: PreviewJob | RevertJob) -> None:
         """`on_event` gets the result, in this service's thread."""
@@ -90,17 +91,14 @@ class TableJobs(Service):
     def stop(self) -> None:
         self._stopping.set()
         self._turns.stop_waiting()
-        if spark_gone_reason(self._spark) is None:
-            self._spark.sparkContext.cancelJobsWithTag(TAG)
+        self._group.cancel_jobs(self._spark.sparkContext)
         super().stop()
         self._turns.release_all()
 
     def set_up(self) -> None:
         self._session = self._spark.newSession()
         self._session.conf.set("spark.sql.files.ignoreMissingFiles", "false")  # rows would be left out in silence
-        context = self._spark.sparkContext
-        context.addJobTag(TAG)
-        context.setJobDescription("previews")
+        self._group.enter(self._session)
 
     def run_once(self) -> float | None:
         try:
@@ -136,7 +134,10 @@ class TableJobs(Service):
         if isinstance(job, RevertJob):
             reversion = Reversion(self._session, self._state_id, job.runs, self._turns, self._is_leader)
             reverted = tuple(reversion.run(job.tables, dry_run=job.dry_run))
-            return TableJobResult(job, self._reverted(job, reverted), reverted=reverted)
+            documents = [one.to_json_document() for one in reverted]
+            read_by = readers(self._store, reverted, set(job.runs))
+            document = {"tables": documents, "read_by": read_by[:MAX_READERS], "readers": len(read_by)}
+            return TableJobResult(job, document, reverted=reverted)
         clones = Clones(self._session, job.preview_id)
         runs = {run.key for run in successful_runs(self._store, job.preview_id)}
         if job.kind == request_kinds.BACKFILL_PROMOTE:
@@ -152,15 +153,8 @@ class TableJobs(Service):
         rows = self._store.read(Backfill, matching(preview_id=job.preview_id))
         known = tuple(secret for row in rows for secret in secrets_in(shown_column(row, "conf_json")))
         tables = [_diff_of(self._session, clone, runs, job.key, known) for clone in found]
-        return TableJobResult(
-            job, {"backfill_id": job.preview_id, "tables": [one for one in tables if one is not None]}
-        )
-
-    def _reverted(self, job: RevertJob, tables: Sequence[Reverted]) -> dict[str, Any]:
-        read_by = readers(self._store, tables, set(job.runs))
-        return {
-            "tables": [one.to_json_document() for one in tables], "read_by": read_by[:MAX_READERS], "readers": len(read_by),
-        }  # fmt: skip
+        document = {"backfill_id": job.preview_id, "tables": [one for one in tables if one is not None]}
+        return TableJobResult(job, document)
 
     def _sweep(self) -> float | None:
         now = self._clock.now()
@@ -170,10 +164,9 @@ class TableJobs(Service):
         self._next_sweep = now + SWEEP_INTERVAL
         try:
             if self._keep_s is not None:
-                ids = expired(self._store, self._steady.now() - timedelta(seconds=self._keep_s))
-                self._expired = frozenset(ids)
-                if ids:
-                    self._on_event(PreviewsExpired(tuple(ids)))
+                self._expired = expired(self._store, self._steady.now() - timedelta(seconds=self._keep_s))
+                if self._expired:
+                    self._on_event(PreviewsExpired(tuple(self._expired)))
             left = remaining(self._session)
             rows = self._store.read(Backfill, matching(preview_id=left)) if left else []
             self._delete(sorted({row.preview_id or "" for row in rows if row.preview_outcome is not None}))
@@ -209,18 +202,15 @@ def _diff_of(
 ) -> dict[str, Any] | None:  # fmt: skip
     """None for a table that no successful run has written, unless it was made without rows. `known`: secrets of the preview's
     params."""
-    every = writes_to(spark, clone)
-    writes = [one for one in every if (one.dag_id, one.run_id) in runs]
-    if not writes and (every or clone.source.version is not None):
+    table = PreviewedTable(spark, clone, runs)
+    if not table.writes and (table.is_written or clone.source.version is not None):
         return None
-    parts = Parts.of(writes) if all(one.replaced is not None for one in every) else Parts()
-    new = spark.read.format("delta").load(clone.path).where(parts.condition)
-    table = OutputTable(spark, clone.source.table)
-    state = table.read() if table.exists() else None
-    old = new.limit(0) if state is None else spark.read.format("delta").load(state.path).where(parts.condition)
-    found = diff(old, new, list(key) or _merge_key(writes), [] if parts.is_whole else each(writes, MAX_PARTS))
+    new, state = table.rows(), table.output.read() if table.output.exists() else None
+    old = new.limit(0) if state is None else rows_at(spark, state.path, None, table.parts)
+    parts = [] if table.parts.is_whole else each(table.writes, MAX_PARTS)
+    found = diff(old, new, list(key) or _merge_key(table.writes), parts)
     return {
-        "table": clone.source.table, "version": state.version if state else None, "cloned_version": clone.source.version,
+        "table": table.name, "version": state.version if state else None, "cloned_version": clone.source.version,
         "schema_changes": schema_changes(old.schema, new.schema), **asdict(found.without_secrets(known)),
     }  # fmt: skip
 

@@ -223,9 +223,8 @@ def _repeating_before(state: ManagerState, run: ActiveRun) -> ActiveBackfill | N
             return live  # they are read before the next tick
         if not live.has_repeated:
             continue
-        earlier = [
-            one.logical_date for one in live.pending if one.run_id and one.logical_date and one.logical_date < at
-        ]
+        repeated = (one.logical_date for one in live.pending if one.run_id and one.logical_date)
+        earlier = [date for date in repeated if date < at]
         following = live.timeline.successor(max(earlier)) if earlier else None
         if following is not None and following.key == run.key:
             return live

@@ -51,14 +51,14 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
     held_back = set[tuple[str, bool]]()
     for run, ti in state.tasks():
         # One in a run whose place an older run has taken waits for that run, which may itself wait for a polite backfill.
-        if run.is_for_schedule and (ti.state == s.QUEUED or (ti.state == s.SCHEDULED and run.may_start)):
+        if run.row.is_for_schedule and (ti.state == s.QUEUED or (ti.state == s.SCHEDULED and run.may_start)):
             scheduled_waits = True
         if ti.state in s.TASK_STARTED:
             of_dag[ti.dag_id, run.row.backfill_id] += 1
             of_task[ti.dag_id, _limited_as(run, ti)] += 1
         elif ti.state == s.SCHEDULED and run.may_start:  # else an older run has taken its place while it waited
             suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
-            order = start_order(ti.priority, ti.run_seq, for_schedule=run.is_for_schedule)
+            order = start_order(ti.priority, ti.run_seq, for_schedule=run.row.is_for_schedule)
             ready.append(((suspect, *order), run, ti))
     results: dict[RunKey, dict[str, Any]] = {}  # read once for all that a run starts
     for _, run, ti in sorted(ready, key=lambda entry: entry[0]):
@@ -71,9 +71,9 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
         if pool in state.pools:
             weight = min(weight, state.pools[pool].slots)  # else it never could
             # The executor's queue puts it before what backfills were handed, so that does not hold it back.
-            is_held = (pool, True) in held_back or (pool, run.is_for_schedule) in held_back
-            if is_held or available[pool] + (handed_over[pool] if run.is_for_schedule else 0) < weight:
-                held_back.add((pool, run.is_for_schedule))
+            is_held = (pool, True) in held_back or (pool, run.row.is_for_schedule) in held_back
+            if is_held or available[pool] + (handed_over[pool] if run.row.is_for_schedule else 0) < weight:
+                held_back.add((pool, run.row.is_for_schedule))
                 continue
         if of_dag[ti.dag_id, run.row.backfill_id] >= run.spec.max_active_tasks:
             continue
@@ -140,7 +140,7 @@ def _launch(
         ti=ti, run=run.row, dag=dataclasses.replace(run.spec, tasks=(task,)), task=task,
         version=state.catalog.versions[run.row.dag_id, run.row.dag_version],
         pool=pool, params=params, results=results,
-        timeout_s=task.timeout, priority=ti.priority, memory_mb=memory_of(task.memory, limits),
+        memory_mb=memory_of(task.memory, limits),
         nice=nice_of(task.nice, limits, of_backfill=run.row.backfill_id is not None),
         ended=ended_of(run, task) if task.is_callback else None, preview_id=_preview_of(state, run),
     )  # fmt: skip

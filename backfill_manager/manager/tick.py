@@ -265,9 +265,8 @@ class TickLoop:
                 continue
             message = f"preview {job.preview_id}: compared"
             if job.kind == request_kinds.BACKFILL_PROMOTE:
-                message = previews.promote(
-                    self.state, self._store, job.preview_id, result.promoted, now, by=job.request_id
-                )
+                of = (job.preview_id, result.promoted, now, job.request_id)
+                message = previews.promote(self.state, self._store, *of)
                 ended.append(job.preview_id)
             self._requests.accept(job.request_id, job.kind, now, job.preview_id, message, result.document)
         return ended
@@ -284,9 +283,8 @@ class TickLoop:
             message += f" ({', '.join(f'{n} {reason}' for reason, n in plan.skipped.items())})"
         if plan.existing_not_succeeded:
             message += f"; {plan.existing_not_succeeded} of those that exist already did not succeed"
-        message += unknown_pools(
-            pool for one in (plan, *plan.downstream) for pool in one.pools_not_in(self.state.pools)
-        )
+        plans, pools = (plan, *plan.downstream), self.state.pools
+        message += unknown_pools(pool for one in plans for pool in one.pools_not_in(pools))
         if others:
             message += f"; downstream: {', '.join(f'{live.row.dag_id} ({live.row.backfill_id})' for live in others)}"
         if plan.left_out:
@@ -310,11 +308,9 @@ class TickLoop:
         for change in () if dry_run else (one for one in result.changes if one.change != "deactivated"):
             notification_rules.warn_of_unknown(self.state, change.dag_id, self.state.current_spec(change.dag_id).notify)
         if request is not None:
-            document = result.to_json_document()
+            document, kind = result.to_json_document(), request_kinds.BUNDLE_PARSE
             message = parse_outcome(document, dry_run=dry_run)
-            self._requests.accept(
-                request.request_id, request_kinds.BUNDLE_PARSE, now, request.bundle, message, document
-            )
+            self._requests.accept(request.request_id, kind, now, request.bundle, message, document)
         read_whole = event.submission.covers == ("",)  # else it may be a few files that are read again all the time
         if event.submission.readable and not dry_run and (read_whole or request or result.changes):
             changed, errors = len(result.changes), len(result.errors)
@@ -330,11 +326,9 @@ class TickLoop:
             self._executor.cancel(key, reason)
         for plan in tick.plans:
             dags = self.state.catalog.dags
-            others = {
-                dag_id: (self.state.current_spec(dag_id), row.current_version)
-                for dag_id, row in dags.items()
-                if row.is_active and plan.command.downstream and self.state.has_definition(row)
-            }
+            wanted = list(dags.values()) if plan.command.downstream else []
+            active = [row for row in wanted if row.is_active and self.state.has_definition(row)]
+            others = {row.dag_id: (self.state.current_spec(row.dag_id), row.current_version) for row in active}
             dag_id = plan.command.dag_id
             self._plan(plan, self.state.current_spec(dag_id), dags[dag_id].current_version, others)
         if self._table_jobs is not None:

@@ -42,8 +42,6 @@ log = get_logger("tick")
 
 
 class Decisions:
-    """The decisions of one term."""
-
     def __init__(
         self, state: ManagerState, store: Store, leader: Leader, on_commit: Callable[[Changes], None] = lambda _: None
     ) -> None:
@@ -71,7 +69,6 @@ class Decisions:
         self.state.forget_looks()
         if not self.draining:
             notification_rules.find_late_runs(tick)
-        if not self.draining:
             task_slots.dispatch(tick, free)
         return tick
 

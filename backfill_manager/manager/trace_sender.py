@@ -24,7 +24,6 @@ from backfill_manager.manager.trace_spans import (
     AnsweredRequest,
     EndedJobs,
     Made,
-    OwnSpan,
     Span,
     SpanId,
     TraceIds,
@@ -169,7 +168,7 @@ class TraceSender(BoundedSender[Made]):
 
     def put_own(self, span: TaskSpan) -> None:
         """A span of a task's code, without secrets."""
-        self.put_all([OwnSpan(span)])
+        self.put_all([span])
 
     def traceparent(self, launch: TaskLaunch) -> str:
         """What the process of a try gets as TRACEPARENT: spans of its code are below the span of the try."""
@@ -190,8 +189,8 @@ class TraceSender(BoundedSender[Made]):
 
     def _spans_of(self, made: Made) -> Iterator[ReadableSpan]:
         match made:
-            case OwnSpan(span):
-                yield from self._sdk.of_task(span)
+            case TaskSpan():
+                yield from self._sdk.of_task(made)
             case Span():
                 yield from self._sdk.of(made)
             case AnsweredRequest(response=response):
@@ -211,26 +210,29 @@ class SdkSpans:
         from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
         from opentelemetry.sdk.trace.id_generator import IdGenerator
 
-        given, ended = _Given(), list["ReadableSpan"]()
+        ended = list["ReadableSpan"]()
 
         class Ids(IdGenerator):
+            next = SpanId(1, 1)  # of the next span
+
             def generate_span_id(self) -> int:
-                return given.id.span
+                return self.next.span
 
             def generate_trace_id(self) -> int:
-                return given.id.trace
+                return self.next.trace
 
         class Collected(SpanProcessor):
             def on_end(self, span: ReadableSpan) -> None:
                 ended.append(span)
 
+        ids = Ids()
         own = {"service.version": __version__, f"{PREFIX}.state_id": state_id}
         resource = Resource.create(own)
         if str(resource.attributes["service.name"]).startswith("unknown_service"):
             resource = resource.merge(Resource({"service.name": SERVICE}))
-        self._provider = TracerProvider(resource=resource, id_generator=Ids(), shutdown_on_exit=False)
+        self._provider = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
         self._provider.add_span_processor(Collected())
-        self._given, self._ended = given, ended
+        self._ids, self._ended = ids, ended
 
     def is_sampled(self, trace: int) -> bool:
         """As the sampler decides for the first span of this trace. Any thread may ask."""
@@ -276,7 +278,7 @@ class SdkSpans:
         from opentelemetry.context import Context
         from opentelemetry.trace import NonRecordingSpan, set_span_in_context
 
-        self._given.id = own
+        self._ids.next = own
         context = Context()
         if parent is not None:
             context = set_span_in_context(NonRecordingSpan(self._context(SpanId(own.trace, parent))), context)
@@ -294,12 +296,6 @@ class SdkSpans:
         span.end(at)
         ended, self._ended[:] = list(self._ended), []
         return ended
-
-
-class _Given:
-    """The ids of the next span."""
-
-    id = SpanId(1, 1)
 
 
 def _nanoseconds(at: datetime) -> int:

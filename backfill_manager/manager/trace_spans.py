@@ -16,13 +16,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from backfill_manager.clock import format_instant
 from backfill_manager.execution.messages import TaskSpan
 from backfill_manager.manager.sent_once import SentOnce
 from backfill_manager.model import states as s
-from backfill_manager.model.records import Backfill, DagRun, R, Request, Response, RunKey, TaskTry
+from backfill_manager.model.records import Backfill, DagRun, Request, Response, RunKey, TaskTry
 from backfill_manager.model.transitions import Changes
 
 PREFIX: Final = "backfill_manager"  # of attributes for which OpenTelemetry's conventions have no name
@@ -68,14 +68,7 @@ class EndedJobs:
     jobs: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class OwnSpan:
-    """A span that the code of a task has made."""
-
-    span: TaskSpan
-
-
-Made = Span | AnsweredRequest | EndedJobs | OwnSpan
+Made = Span | AnsweredRequest | EndedJobs | TaskSpan
 
 
 class TraceIds:
@@ -99,16 +92,13 @@ class TraceIds:
     def run(self, run: DagRun) -> SpanId:
         """One trace; another span for each time that it was begun, as a run may be cleared."""
         began = (run.started_at or run.created_at).isoformat()
-        return SpanId(self._trace_of(run.key), self._span("run", *run.key, began))
+        return SpanId(self._trace("run", *run.key), self._span("run", *run.key, began))
 
     def task_try(self, key: tuple[str, str, str, int]) -> SpanId:
-        return SpanId(self._trace_of((key[0], key[1])), self._span("try", *map(str, key)))
+        return SpanId(self._trace("run", *key[:2]), self._span("try", *map(str, key)))
 
     def job(self, of: SpanId, job: int) -> SpanId:
         return SpanId(of.trace, self._span("job", str(of.span), str(job)))
-
-    def _trace_of(self, run: RunKey) -> int:
-        return self._trace("run", *run)
 
     def _trace(self, *names: str) -> int:
         return int.from_bytes(self._digest("trace", *names)[:16], "big") or 1  # 0 is no id
@@ -130,11 +120,11 @@ class TraceSpans:
         self, changes: Changes, run_of: Callable[[RunKey], DagRun | None], backfill_of: Callable[[str], Backfill | None]
     ) -> Iterator[Made]:
         """Of what has ended. `run_of`, `backfill_of`: those that have not changed in this tick."""
-        backfills = {row.backfill_id: row for row in _rows(changes, Backfill)}
-        runs: dict[RunKey, DagRun] = {run.key: run for run in _rows(changes, DagRun)}
-        for response in _rows(changes, Response):
+        backfills = {row.backfill_id: row for row in changes.rows(Backfill)}
+        runs: dict[RunKey, DagRun] = {run.key: run for run in changes.rows(DagRun)}
+        for response in changes.rows(Response):
             yield AnsweredRequest(self._ids.request(response.request_id), response)
-        for row in _rows(changes, TaskTry):
+        for row in changes.rows(TaskTry):
             run = runs.get((row.dag_id, row.run_id)) or run_of((row.dag_id, row.run_id))
             if run is not None and row.started_at is not None and row.ended_at is not None:
                 span = self._try(run, row, row.started_at, row.ended_at)
@@ -142,23 +132,16 @@ class TraceSpans:
                 if self._with_spark_jobs and row.spark_jobs_json:
                     yield EndedJobs(span, tuple(json.loads(row.spark_jobs_json)))
         for run in runs.values():
-            if (
-                run.ended_at is not None
-                and run.state in _ENDS_OF_RUNS
-                and self._sent.is_new(self._ids.run(run), run.ended_at)
-            ):
+            at = run.ended_at
+            if at is not None and run.state in _ENDS_OF_RUNS and self._sent.is_new(self._ids.run(run), at):
                 made_by = run.request_id
                 if made_by is None and (backfill_id := run.backfill_id) is not None:
                     of_it = backfills.get(backfill_id) or backfill_of(backfill_id)
                     made_by = of_it.request_id if of_it else None
-                yield self._run(run, run.ended_at, made_by)
+                yield self._run(run, at, made_by)
         for backfill in backfills.values():
-            at = backfill.completed_at
-            if (
-                at is not None
-                and backfill.state in s.BACKFILL_FINISHED
-                and self._sent.is_new(self._ids.backfill(backfill), at)
-            ):
+            at, has_ended = backfill.completed_at, backfill.state in s.BACKFILL_FINISHED
+            if at is not None and has_ended and self._sent.is_new(self._ids.backfill(backfill), at):
                 yield self._backfill(backfill, at)
 
     def plan(self, request_id: str, dag_id: str, began: datetime, ended: datetime, error: str | None) -> Span:
@@ -170,8 +153,8 @@ class TraceSpans:
         response = answered.response
         error = response.message if response.outcome == "refused" else None
         about = _ours(
-            request_id=request.request_id, outcome=response.outcome, source=request.source, object_id=response.object_id
-        )
+            request_id=request.request_id, outcome=response.outcome, source=request.source, object_id=response.object_id,
+        )  # fmt: skip
         return Span(
             answered.id, request.kind, request.requested_at, response.answered_at,
             attributes={**about, "user.name": request.requested_by, **_error(error)}, error=error,
@@ -229,10 +212,6 @@ def job_span(ids: TraceIds, within: Span, number: int, job: Mapping[str, Any]) -
     error = "the Spark job has failed" if job["status"] == "FAILED" else None
     name = str(job["name"] or f"Spark job {number}")
     return Span(ids.job(within.id, number), name, start, end, within.id.span, about | _error(error), error=error)
-
-
-def _rows(changes: Changes, kind: type[R]) -> list[R]:
-    return cast("list[R]", changes.rows(kind.TABLE))
 
 
 def _ours(**values: str | int | float | bool | None) -> Attributes:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from backfill_manager.clock import Clock
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.spark_health import ignore_stopped_context, spark_gone_reason
+from backfill_manager.execution.spark_job_group import SparkJobGroup
 from backfill_manager.execution.wait_checks import Found, look_for_condition, look_for_file, look_for_rows
 from backfill_manager.logging import get_logger
 from backfill_manager.model.pools import SCHEDULED_POOL
@@ -53,7 +54,6 @@ class WaitChecker(Service):
         look: Callable[[Sequence[WaitCheck]], Found], together: Callable[[WaitCheck], object],
     ) -> None:  # fmt: skip
         super().__init__(name)
-        self.name = name
         self._clock, self._interval_s, self._on_seen = clock, interval_s, on_seen
         self._look, self._together = look, together
         self._lock = threading.Lock()
@@ -123,17 +123,14 @@ class _SparkWaitChecker(WaitChecker):
         together: Callable[[WaitCheck], object],
     ) -> None:  # fmt: skip
         super().__init__(name, clock, interval_s, on_seen, lambda looks: look(self._session, looks), together)
-        self._spark, self._on_spark_gone, self._tag = spark, on_spark_gone, f"bfm/{name.replace(' ', '-')}"
+        self._spark, self._on_spark_gone = spark, on_spark_gone
+        self._group = SparkJobGroup(SCHEDULED_POOL, f"bfm/{name.replace(' ', '-')}", name)
 
     def set_up(self) -> None:
         self._session = self._spark.newSession()
-        self._session.conf.set("spark.scheduler.pool", SCHEDULED_POOL)
+        self._group.enter(self._session)
         # Delta's parser loses the arguments otherwise (delta-io/delta#7640).
         self._session.conf.set("spark.sql.legacy.parameterSubstitution.constantsOnly", "true")
-        context = self._spark.sparkContext
-        context.addJobTag(self._tag)
-        context.setLocalProperty("spark.scheduler.pool", SCHEDULED_POOL)
-        context.setJobDescription(self.name)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -141,8 +138,9 @@ class _SparkWaitChecker(WaitChecker):
         super().stop()
 
     def _cancel(self) -> None:
+        """What runs now. (The group could run nothing after it.)"""
         with ignore_stopped_context():
-            self._spark.sparkContext.cancelJobsWithTag(self._tag)
+            self._spark.sparkContext.cancelJobsWithTag(self._group.tag)
 
     def _found(self, looks: Sequence[WaitCheck]) -> Found:
         with self._limited() as is_over:
@@ -171,18 +169,22 @@ class _SparkWaitChecker(WaitChecker):
 
 
 class WaitCheckers:
-    """Those of every kind."""
-
     def __init__(
         self, spark: SparkSession, clock: Clock, interval_s: float, *, on_seen: Callable[[WaitsChecked], None],
         on_spark_gone: Callable[[str], None],
     ) -> None:  # fmt: skip
         common = (spark, clock, interval_s, on_seen, on_spark_gone)
         self._by_kind: dict[type, WaitChecker] = {
-            RowsWait: _SparkWaitChecker("waits for rows", *common, look_for_rows, _table),
-            FileWait: WaitChecker("waits for files", clock, interval_s, on_seen, _files, lambda look: look),
-            ConditionWait: _SparkWaitChecker("waits for conditions", *common, _conditions, lambda look: look),
-        }
+            RowsWait: _SparkWaitChecker("waits for rows", *common, look_for_rows, together=_table),
+            FileWait: WaitChecker(
+                "waits for files", clock, interval_s, on_seen,
+                lambda looks: {look: look_for_file(look) for look in looks}, together=lambda look: look,
+            ),
+            ConditionWait: _SparkWaitChecker(
+                "waits for conditions", *common,
+                lambda spark, looks: {look: look_for_condition(spark, look) for look in looks}, together=lambda look: look,
+            ),
+        }  # fmt: skip
 
     @property
     def services(self) -> list[WaitChecker]:
@@ -196,11 +198,3 @@ class WaitCheckers:
 
 def _table(look: WaitCheck) -> object:
     return (look.wait.rows, look.wait.time_column) if isinstance(look.wait, RowsWait) else look
-
-
-def _files(looks: Sequence[WaitCheck]) -> Found:
-    return {look: look_for_file(look) for look in looks}
-
-
-def _conditions(spark: SparkSession, looks: Sequence[WaitCheck]) -> Found:
-    return {look: look_for_condition(spark, look) for look in looks}

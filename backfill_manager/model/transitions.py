@@ -19,6 +19,7 @@ NOT_SELECTED = "left out by the backfill's tasks"  # why a task is skipped that 
 SKIPPED_BY_UPSTREAM = "skipped by its upstream"
 
 R = TypeVar("R", TaskInstance, DagRun, Backfill, BackfillItem)
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 def _move(row: R, to: str, **fields: Any) -> R:
@@ -241,14 +242,14 @@ class Changes:
         """What `row`, as the tables have it, has become since."""
         return self._rows.get(row.TABLE, {}).get(row.key, row)  # type: ignore[return-value]
 
-    def rows(self, table: str) -> list[Record]:
-        return list(self._rows.get(table, {}).values())
+    def rows(self, record: type[AnyRecord]) -> list[AnyRecord]:
+        return list(self._rows.get(record.TABLE, {}).values())  # type: ignore[arg-type]
 
     def by_table(self) -> Iterator[tuple[str, list[Record]]]:
         """Tables in the order in which they are committed: children before parents."""
         for table in COMMIT_ORDER:
-            if self._rows.get(table):
-                yield table, self.rows(table)
+            if rows := self._rows.get(table):
+                yield table, list(rows.values())
 
     def __len__(self) -> int:
         return sum(len(rows) for rows in self._rows.values())

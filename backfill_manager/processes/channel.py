@@ -30,9 +30,8 @@ class Channel:
 
     def keep_whole_in_forks(self) -> None:
         """No fork of this process comes in the middle of a message of another thread, whose lock it would keep for ever."""
-        os.register_at_fork(
-            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._lock.release
-        )
+        release = self._lock.release
+        os.register_at_fork(before=self._lock.acquire, after_in_parent=release, after_in_child=release)
 
     def send(self, message: dict[str, Any], descriptors: Sequence[int] = (), attachment: bytes = b"") -> None:
         """`OSError` when the other end is gone. The attachment is a second message, see `receive_attachment`."""

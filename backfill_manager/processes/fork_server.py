@@ -32,16 +32,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
+from backfill_manager.processes import server_parent
 from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.huge_pages import use_huge_pages
-from backfill_manager.processes.server_parent import (
-    end_with_parent,
-    go_below_a_parent,
-    kill_children,
-    open_list_of_children,
-    set_name,
-    take_orphans,
-)
 
 PRELOADS: Final = {  # what PySpark imports at its first use, too, and functions that are called
     "pyspark": (
@@ -73,7 +66,7 @@ class ForkServer:
         self._children: dict[int, int] = {}  # pid -> id of its request
         self._preloaded: set[str] = set()
         self._forks, self._has_huge_pages = 0, False
-        self._pid, self._below = os.getpid(), open_list_of_children()
+        self._pid, self._below = os.getpid(), server_parent.open_list_of_children()
         self._child_ended, self._wake = os.pipe()
         for end in (self._child_ended, self._wake):
             os.set_blocking(end, False)
@@ -136,9 +129,9 @@ class ForkServer:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            end_with_parent(self._pid)
-            take_orphans()  # what its children leave behind stays below it, until it ends
-            set_name(request["name"])
+            server_parent.end_with_parent(self._pid)
+            server_parent.take_orphans()  # what its children leave behind stays below it, until it ends
+            server_parent.set_name(request["name"])
             self._channel.close()
             os.close(self._child_ended)
             os.close(self._wake)
@@ -200,7 +193,7 @@ class ForkServer:
 
     def _kill_orphans(self) -> None:
         """Processes that had left their session: on Linux this process inherits them when the child ends that they were below."""
-        kill_children(self._below, but=self._children)
+        server_parent.kill_children(self._below, but=self._children)
 
     def _end_all(self) -> None:
         for pid in self._children:
@@ -236,7 +229,7 @@ def main() -> None:
     own_path = os.environ.pop(MANAGERS_PYTHONPATH, None)
     if own_path is not None:  # another Python that a task starts must not find our packages
         os.environ["PYTHONPATH"] = own_path
-    go_below_a_parent()
+    server_parent.go_below_a_parent()
     server = ForkServer(Channel(socket.socket(fileno=int(sys.argv[1]))))
     for module in sys.argv[2:]:
         _function(f"{module}:warm_up")()

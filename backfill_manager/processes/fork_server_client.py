@@ -108,14 +108,9 @@ class ForkServerProcess:
             )  # fmt: skip
             on_error.pop_all()
         lift(self._process.pid)
-        self._pid, self._is_lost = self._process.pid, False
+        self.pid, self._is_lost = self._process.pid, False  # that of the parent of its processes, once it has said so
         self._listener = threading.Thread(target=self._listen, name=f"fork server {self._process.pid}", daemon=True)
         self._listener.start()
-
-    @property
-    def pid(self) -> int:
-        """The parent of its processes, once it has said so."""
-        return self._pid
 
     @property
     def is_alive(self) -> bool:
@@ -142,14 +137,10 @@ class ForkServerProcess:
         with self._lock:
             process = ForkedProcess(self, next(self._numbers), on_end)
             self._processes[process._number] = process
+        preload = sorted(set(preload) - set(self._unfit))
         request = {
-            "fork": process._number,
-            "call": call,
-            "job": job,
-            "name": name,
-            "preload": sorted(set(preload) - set(self._unfit)),
-            "prepare": prepare,
-        }
+            "fork": process._number, "call": call, "job": job, "name": name, "preload": preload, "prepare": prepare,
+        }  # fmt: skip
         try:
             if self._is_lost:
                 raise BrokenPipeError
@@ -193,8 +184,8 @@ class ForkServerProcess:
                 break
             message, _ = received
             if "server" in message:
-                self._pid = message["server"]
-                lift(self._pid)  # it may have been forked before its parent was
+                self.pid = message["server"]
+                lift(self.pid)  # it may have been forked before its parent was
                 continue
             if "preloading" in message:
                 self.preloading = message["preloading"]

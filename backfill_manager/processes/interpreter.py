@@ -64,10 +64,9 @@ def environment_for(python: str | None) -> dict[str, str]:
     would otherwise be given, and could stop, the session that tasks are running in; and no secrets, which `ctx.secret` gives out
     by name, nor that of the pages' sessions. `python`: another interpreter, which knows itself where its packages are; None is
     the manager's own, which gets the manager's module path."""
-    left_out = {*OUR_JVM, _SESSION_SECRET}
-    environ = {
-        name: value for name, value in os.environ.items() if name not in left_out and not name.startswith(SECRET_PREFIX)
-    }
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(SECRET_PREFIX)}
+    for name in (*OUR_JVM, _SESSION_SECRET):
+        environ.pop(name, None)
     if python is None:
         path, own_path = os.pathsep.join(path for path in sys.path if path), environ.get("PYTHONPATH", "")
         return {**environ, "PYTHONPATH": path, MANAGERS_PYTHONPATH: own_path}

@@ -25,7 +25,8 @@ def apply_in_child(memory_mb: int | None, nice: int) -> None:
     beyond what it uses now, and nothing happens to it where the process is in a cgroup of ours."""
     lower_priority(nice)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    go_first_when_memory_runs_out()
+    # When the machine's memory is used up, Linux ends this process before the manager; children inherit it.
+    _write("/proc/self/oom_score_adj", _FIRST_TO_GO)
     if memory_mb is not None and not is_in_memory_cgroup():
         limit_memory(memory_mb)
 
@@ -49,11 +50,6 @@ def lower_priority(by: int) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, nice)
     if os.getsid(0) == os.getpid():
         _write("/proc/self/autogroup", str(nice))
-
-
-def go_first_when_memory_runs_out() -> None:
-    """When the machine's memory is used up, Linux ends this process before the manager; children inherit it."""
-    _write("/proc/self/oom_score_adj", _FIRST_TO_GO)
 
 
 def limit_memory(megabytes: int) -> None:
@@ -90,9 +86,5 @@ def _memory_in_use() -> int:
 
 
 def _write(path: str, text: str) -> None:
-    with suppress(OSError):  # Linux only, and not in every container
-        file = os.open(path, os.O_WRONLY)
-        try:
-            os.write(file, text.encode())
-        finally:
-            os.close(file)
+    with suppress(OSError), open(path, "w", encoding="ascii") as file:  # Linux only, and not in every container
+        file.write(text)

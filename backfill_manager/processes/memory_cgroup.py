@@ -196,13 +196,9 @@ def _make(place: _Place, name: str, memory_mb: int) -> MemoryCgroup | None:
 
 def memory_limit() -> MemoryLimit | None:
     """Of the cgroups that this process is in, such as a container's, the one that leaves it least; None: none has a limit."""
-    found = [
-        limit
-        for folder, top, is_v2 in _own_cgroups()
-        for one in (folder, *folder.parents)
-        if one.is_relative_to(top) and (limit := _limit(one, is_v2)) is not None
-    ]
-    return min(found, key=lambda limit: limit.free, default=None)
+    own = [(one, top, is_v2) for folder, top, is_v2 in _own_cgroups() for one in (folder, *folder.parents)]
+    limits = (_limit(one, is_v2) for one, top, is_v2 in own if one.is_relative_to(top))
+    return min((limit for limit in limits if limit is not None), key=lambda limit: limit.free, default=None)
 
 
 def _limit(folder: Path, is_v2: bool) -> MemoryLimit | None:

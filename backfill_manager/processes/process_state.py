@@ -67,14 +67,11 @@ def process_state(own_threads: Collection[threading.Thread] = ()) -> dict[str, A
 def first_difference(before: dict[str, Any], after: dict[str, Any]) -> str | None:
     """The name of what is different; None if nothing is."""
     allowed = {_MODULES} if before[_MODULES] == after[_MODULES] else {_MODULES, *_WITH_IMPORTS}
-    return next(
-        (name for name, value in before.items() if name not in allowed and _differs(name, value, after[name])), None
-    )
-
-
-def _differs(name: str, before: Any, after: Any) -> bool:
-    """One thread fewer is none: those of libraries end when they have had nothing to do for a while."""
-    return bool(after - before) if name == _THREADS else bool(after != before)
+    for name in (name for name in before if name not in allowed):
+        # One thread fewer is none: those of libraries end when they have had nothing to do for a while.
+        if after[name] - before[name] if name == _THREADS else after[name] != before[name]:
+            return name
+    return None
 
 
 def difference_since(before: dict[str, Any], own_threads: Collection[threading.Thread] = ()) -> str | None:

@@ -8,7 +8,7 @@ at its next commit and has changed nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
@@ -54,6 +54,11 @@ def matching(**values: Any) -> list[Condition]:
         for column, value in values.items()
         if value is not None and value not in ((), [])
     ]
+
+
+def spanning(column: str, values: Collection[Any]) -> list[Condition]:
+    """From the least of the values to the greatest, of which a store knows the files."""
+    return [Condition(column, ">=", min(values)), Condition(column, "<=", max(values))]
 
 
 def items_to_move(backfill_id: str, state: str, ordinals: Ranges | None) -> list[Condition]:

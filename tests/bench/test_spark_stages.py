@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backfill_manager.execution.spark_job_group import SparkJobGroup, SparkJobs
+from backfill_manager.execution.spark_job_group import SparkJobGroup
 from backfill_manager.execution.spark_status import SparkStatus
 
 if TYPE_CHECKING:
@@ -22,12 +22,13 @@ ROUNDS = 40
 def test_ms_for_the_stages_of_a_try(spark: SparkSession, jobs: int, parts: int) -> None:
     """With one part a job has a stage, with several it has two."""
     sc = spark.sparkContext
-    group = SparkJobGroup(sc, "backfill", "bfm/bench", "bench")
-    group.enter()
+    group = SparkJobGroup("backfill", "bfm/bench", "bench")
+    group.enter(spark)
     for _ in range(jobs):
         sc.parallelize(range(8), parts).map(lambda n: (n % 2, n)).groupByKey(1 if parts == 1 else 2).count()
     sc._jsc.sc().listenerBus().waitUntilEmpty(10_000)
-    ids, status = SparkJobs(sc).of_group(group.group), SparkStatus(sc)
+    status = SparkStatus(sc)
+    ids = status.jobs_of(group.group)
     took = []
     for _ in range(ROUNDS):
         begun = time.perf_counter()

@@ -34,7 +34,7 @@ def ended(runner: TaskRunner, leader: Leader, launch: TaskLaunch, work: Any) -> 
     changes = Changes()
     changes.put(launch.run.evolve(state="success"))
     for number, table in enumerate(end.tables, start=1):
-        changes.put(access_row(launch.run, launch.ti, end, number, table))
+        changes.put(access_row(launch.run, launch.key, number, table, end.at))
     leader.commit(changes)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from backfill_manager.execution.printed_lines import MAX_LINE, PrintedLines, end_of_piece
+from backfill_manager.execution.printed_lines import MAX_LINE, Piece, PrintedLines, end_of_piece
 from backfill_manager.masking import NamedSecret, mask_text
 
 SECRET = "b" * 100 + "/n3v3r-shown/" + "c" * 100
@@ -17,10 +17,10 @@ LONG = "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=
 
 def pieces_of(text: str, known: tuple[NamedSecret, ...] = ()) -> list[str]:
     """As they come out of a stream, read in parts."""
-    lines, content, found = PrintedLines(partial(end_of_piece, known=known)), text.encode(), list[str]()
+    lines, content, found = PrintedLines(partial(end_of_piece, known=known)), text.encode(), list[Piece]()
     for start in range(0, len(content), 100):
         found += lines.feed(content[start : start + 100])
-    return found + lines.rest()
+    return [text for text, _ in (*found, *lines.rest())]
 
 
 @pytest.mark.parametrize("filler", ["x", "some words, ", '{"key": 5, "auth": "a"}, ', "token=abc,"])
@@ -53,8 +53,8 @@ def test_characters_of_several_bytes_and_the_ends_of_lines_come_out_as_they_were
     assert "".join(found) == text and max(map(len, found)) <= MAX_LINE + 1_000
     assert pieces_of("one\r\n\ntwo\nthree\r") == ["one", "", "two", "three"]
     lines = PrintedLines(end_of_piece)
-    assert lines.feed(b"\xff\x00\xfe\r\n\xe2\x82") == ["\ufffd\x00\ufffd"]
-    assert (lines.rest(), lines.rest()) == (["\ufffd"], [])
+    assert lines.feed(b"\xff\x00\xfe\r\n\xe2\x82") == [("\ufffd\x00\ufffd", True)]
+    assert (lines.rest(), lines.rest()) == ([("\ufffd", True)], [])
 
 
 def test_a_line_that_is_one_secret_is_cut_all_the_same() -> None:
@@ -88,5 +88,6 @@ def test_a_secret_of_several_lines_is_masked_on_each_of_them(printed: str, store
 def test_a_block_of_a_secret_is_masked_over_its_lines_and_only_there() -> None:
     lines = PrintedLines(end_of_piece)
     printed = b"db:\n  password: |\n    hunter2\r\n\n    and 3\n  user: |\n    me\ntoken: >\n  cut off"
-    shown = [line for at in range(0, len(printed), 5) for line in lines.feed(printed[at : at + 5])] + lines.rest()
+    fed = [piece for at in range(0, len(printed), 5) for piece in lines.feed(printed[at : at + 5])]
+    shown = [line for line, _ in (*fed, *lines.rest())]
     assert shown == ["db:", "  password: |", "    ***", "", "    ***", "  user: |", "    me", "token: >", "  ***"]

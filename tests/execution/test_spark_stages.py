@@ -10,8 +10,7 @@ import pytest
 from support.executor_fixture import TaskRunner, a_launch
 
 from backfill_manager.execution.messages import Succeeded, TaskEnded, TaskLaunch
-from backfill_manager.execution.spark_job_group import BEHIND_S, SparkJobs
-from backfill_manager.execution.spark_status import MAX_STAGES, SparkStatus
+from backfill_manager.execution.spark_status import BEHIND_S, MAX_STAGES, SparkStatus
 from backfill_manager.schemas.resources import SparkStages
 
 ROWS = 1_000_000
@@ -129,10 +128,9 @@ def test_what_spark_hears_of_a_moment_later_is_waited_for(runner: TaskRunner) ->
 
 
 def test_jobs_of_which_spark_hears_a_moment_later_are_waited_for(runner: TaskRunner) -> None:
-    (job,), _, _ = of_one_job(runner)
-    jobs = SparkJobs(runner.spark.sparkContext)
-    tracker, waited, asked = jobs._tracker, list[float](), list[int]()
-    assert jobs._number_of_jobs is not None and jobs._number_of_jobs() > job
+    (job,), status, _ = of_one_job(runner)
+    tracker, waited, asked = status._tracker, list[float](), list[int]()
+    assert status._number_of_jobs is not None and status._number_of_jobs() > job
 
     class Behind:
         def getJobInfo(self, number: int) -> Any:
@@ -142,9 +140,9 @@ def test_jobs_of_which_spark_hears_a_moment_later_are_waited_for(runner: TaskRun
         def getJobIdsForGroup(self, group: str) -> Any:
             return tracker.getJobIdsForGroup(group)
 
-    jobs._tracker, jobs._wait, jobs._number_of_jobs = Behind(), waited.append, lambda: job + 1
+    status._tracker, status._wait, status._number_of_jobs = Behind(), waited.append, lambda: job + 1
     group = runner.spark.sparkContext._jsc.sc().statusStore().job(job).jobGroup().get()
-    assert jobs.of_group(group) == (job,) and waited == list(BEHIND_S[:2]) and set(asked) == {job}
+    assert status.jobs_of(group) == (job,) and waited == list(BEHIND_S[:2]) and set(asked) == {job}
 
 
 def test_a_job_that_goes_on_is_not_waited_for_longer(runner: TaskRunner) -> None:

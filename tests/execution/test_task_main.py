@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from support.executor_fixture import PATIENCE, THIS_STATE, a_launch
 
+from backfill_manager.execution.spark_job_group import SparkJobGroup
 from backfill_manager.execution.task_main import TaskOrder, TaskStopped, _Manager
 from backfill_manager.execution.task_spark import TaskSpark
 from backfill_manager.processes.channel import Channel
@@ -28,7 +29,7 @@ class AsksForAGateway:
 
 
 def test_an_order_may_come_before_the_answer_to_what_a_waiting_process_has_asked() -> None:
-    order = TaskOrder(a_launch(), THIS_STATE, None, group="group", tag="tag", description="description")
+    order = TaskOrder(a_launch(), THIS_STATE, None, SparkJobGroup("backfill", "tag", "description"))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(PATIENCE)

@@ -196,7 +196,7 @@ def test_callbacks_run_in_the_pool_of_the_run_with_its_version_and_settings() ->
     calls = [launch for launch in manager.launched if launch.ended]
     of_backfill = [launch for launch in calls if launch.run.run_type == s.BACKFILL_RUN]
     assert {(launch.pool, launch.version.version) for launch in of_backfill} == {("backfill", 1)}
-    assert [launch.timeout_s for launch in of_backfill] == [None, 7], "only by its own id"
+    assert [launch.task.timeout for launch in of_backfill] == [None, 7], "only by its own id"
     others = {(launch.pool, launch.version.version) for launch in calls if launch not in of_backfill}
     assert others == {("scheduled", 2)}
 

@@ -107,7 +107,7 @@ def test_runs_of_every_kind_run_again_within_the_limits_and_in_the_pool_of_the_b
     world.manager.script = never
     backfill = world.rerun(max_active_runs=2, priority=7)
     assert len(world.manager.running) == 2
-    assert {(launch.pool, launch.priority) for launch in world.manager.launched} == {("backfill", 7)}
+    assert {(launch.pool, launch.ti.priority) for launch in world.manager.launched} == {("backfill", 7)}
     world.manager.ask("backfill.pause", backfill_id=backfill)
     world.manager.tick()
     for key in list(world.manager.running):

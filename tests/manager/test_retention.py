@@ -422,7 +422,7 @@ def test_tries_that_were_deleted_do_not_come_back_as_lost_when_their_run_is_clea
         state = restore_state(
             manager.store, term=manager.leader.term, now=manager.clock.now(), tries_kept_s=tries_kept_s
         )
-        return [(row.launch, row.state) for row in state.changes.rows("task_try") if isinstance(row, TaskTry)]
+        return [(row.launch, row.state) for row in state.changes.rows(TaskTry)]
 
     assert [ti.launch for ti in manager.tasks("d")] == [3]
     assert made_again(HOUR) == [(3, "lost")]

@@ -236,7 +236,7 @@ def test_a_definition_that_can_not_be_read_is_supplied_anew_by_its_bundle(text: 
     assert manager.store.read(DagRow)[0].current_version == 2
     assert manager.state.current_spec("d") == spec
     manager.state.catalog.submit(submission, manager.clock.now())
-    assert not len(manager.state.take_changes().rows(DagVersion.TABLE))
+    assert not len(manager.state.take_changes().rows(DagVersion))
 
 
 @pytest.mark.parametrize(

@@ -139,11 +139,12 @@ def a_launch(
     seq = next(_seq)
     start, end = interval or (None, None)
     run_id = run_id or f"backfill__{start.isoformat() if start else seq}"
-    spec = TaskSpec(task_id, **task)
+    spec = TaskSpec(task_id, timeout=timeout, **task)
     dag = DagSpec(dag_id, (spec, *others), timezone=timezone)
     return TaskLaunch(
         ti=TaskInstance(
-            dag_id, run_id, task_id, "queued", run_seq=seq, try_number=try_number, launch=launch, generation=generation
+            dag_id, run_id, task_id, "queued", run_seq=seq, try_number=try_number, launch=launch, generation=generation,
+            priority=priority,
         ),
         run=DagRun(
             dag_id, run_id, run_type, "running", dag_version=1, run_seq=seq, created_at=day(1), logical_date=start,
@@ -155,8 +156,6 @@ def a_launch(
         pool=pool,
         params=params or {},
         results={**dict.fromkeys(dag.readable_by(task_id) if others else ()), **(results or {})},
-        timeout_s=timeout,
-        priority=priority,
     )  # fmt: skip
 
 
