@@ -123,11 +123,13 @@ def must_end() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
-    """`local[2]` with Delta and the pools `scheduled` and `backfill`; the one JVM of the test run."""
+    """`local[2]` with Delta and the pools `scheduled` and `backfill`; the one JVM of the test run. Benches have a manager's own
+    settings: with every job of the run in the status store, the end of a task takes longer with each."""
     from backfill_manager.execution.session import build_session
     from backfill_manager.model.records import Pool
 
     root = tmp_path_factory.mktemp("spark")
+    derby = f"-Dderby.system.home={root}"
     session = build_session(
         app_name="tests",
         master="local[2]",
@@ -136,17 +138,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
             Pool(name="scheduled", slots=16, weight=4, min_share=2),
             Pool(name="backfill", slots=16, weight=1, min_share=0),
         ],
-        conf={
+        conf={"spark.driver.extraJavaOptions": derby} if pytestconfig.getoption("--bench") else {
+            **SMALL_DATA_CONF,
             "spark.sql.shuffle.partitions": "1",
             "spark.ui.retainedJobs": "100000",  # tests look up jobs in the status store
             "spark.ui.retainedStages": "100000",
             "spark.default.parallelism": "2",
-            **({} if pytestconfig.getoption("--bench") else SMALL_DATA_CONF),
             "spark.driver.memory": "3g",  # the status store of thousands of jobs; with 1 GB the JVM would only collect garbage
             # A young generation that is collected seldom, and a heap that grows without full collections.
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={root} -Xms2g -Xmn768m -XX:MetaspaceSize=512m",
+            "spark.driver.extraJavaOptions": f"{derby} -Xms2g -Xmn768m -XX:MetaspaceSize=512m",
         },
-    )
+    )  # fmt: skip
     yield session
     session.stop()
 

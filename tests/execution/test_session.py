@@ -111,8 +111,10 @@ def test_subqueries_in_subqueries_of_many_queries_do_not_wait_for_each_other(spa
     barrier = threading.Barrier(24)  # with Spark's own 16 threads for subqueries, none of them ends
 
     def query() -> int:
+        session = spark.newSession()
+        session.conf.set("spark.sql.adaptive.enabled", "true")  # as Spark has it; the tests' session has not
         barrier.wait()
-        return int(spark.newSession().sql(f"SELECT sum(id) FROM range(10) WHERE id > ({inner})").collect()[0][0])
+        return int(session.sql(f"SELECT sum(id) FROM range(10) WHERE id > ({inner})").collect()[0][0])
 
     with ThreadPoolExecutor(24) as threads:
         assert [future.result() for future in [threads.submit(query) for _ in range(24)]] == [35] * 24
