@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import AbandonedTry, BackfillManagerError, LostLease, nearest
@@ -443,9 +443,12 @@ class Executor:
             if soonest is None or soonest > now:
                 self._changed.wait(None if soonest is None else soonest - now)
                 return True
-            timed_out, to_kill, overdue, to_cancel, to_flush = (
-                [it for it in watched if it.deadlines.get(kind, inf) <= now] for kind in get_args(Deadline)
-            )
+
+            def due(deadline: Deadline) -> list[_Try]:
+                return [it for it in watched if it.deadlines.get(deadline, inf) <= now]
+
+            timed_out, to_kill, overdue = due("timeout"), due("kill"), due("give_up")
+            to_cancel, to_flush = due("cancel"), due("flush")
             for it in to_flush:
                 del it.deadlines["flush"]
             for it in to_kill:
