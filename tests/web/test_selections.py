@@ -167,7 +167,7 @@ def test_a_selected_interval_that_is_none_of_the_schedule_stays_as_it_is() -> No
             return f"dates {listed and listed[1].split()}"
         return f"{kind[1]} {value_of(shown, 'start_date')} {value_of(shown, 'end_date')} {value_of(shown, 'end_time')}"
 
-    assert form((day, day + timedelta(days=31))) == "single 2013-01-01 2013-02-01 00:00"
+    assert form((day, day + timedelta(days=31))) == "single 2013-01-01 2013-01-31 "
     assert form(afternoon, following) == "dates ['2013-01-01T13:00', '2013-01-02']"
     assert form((day, midnight)) == "schedule 2013-01-01 2013-01-01 "
     assert form(afternoon) == "dates ['2013-01-01T13:00']"
