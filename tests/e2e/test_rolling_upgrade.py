@@ -30,7 +30,7 @@ def test_one_that_stands_by_goes_on_when_the_leader_of_this_release_is_stopped(
 ) -> None:
     story, release = Steady(root), make_next_release(root / "next", changes_state=False)
     leader = managers()
-    story.begin(8)
+    story.begin(24)  # more than the leader ends before the other one has started
     story.when_done(1)
     managers(environ=release)
     wait_for(lambda: "standing by" in story.log(1))
