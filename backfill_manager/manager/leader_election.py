@@ -122,8 +122,9 @@ class LeaderElector:
                 stop.wait(POLL_INTERVAL_S)
                 continue
             if not is_logged and (row := self.leader):
-                is_logged, of = True, {"leader": row.manager_id, "host": row.host, "pid": row.pid}
-                log.info("standing by", **of, term=row.term, lease_s=row.lease_s)
+                is_logged = True
+                of_leader = {"leader": row.manager_id, "host": row.host, "pid": row.pid, "term": row.term}
+                log.info("standing by", **of_leader, lease_s=row.lease_s)
             self.report_standby()
             stop.wait(min(POLL_INTERVAL_S, self._lease_s / 5))
         return None

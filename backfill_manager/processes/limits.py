@@ -86,5 +86,9 @@ def _memory_in_use() -> int:
 
 
 def _write(path: str, text: str) -> None:
-    with suppress(OSError), open(path, "w", encoding="ascii") as file:  # Linux only, and not in every container
-        file.write(text)
+    with suppress(OSError):  # Linux only, and not in every container
+        file = os.open(path, os.O_WRONLY)  # every process does this; no text layer
+        try:
+            os.write(file, text.encode())
+        finally:
+            os.close(file)
