@@ -29,17 +29,17 @@ from backfill_manager.dags.authoring import Dag
 from backfill_manager.dags.run_params import check_conf
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.bash_task import run_bash
-from backfill_manager.execution.context import TaskContext, executor_task_context
 from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.execution.run_task import to_result_json
+from backfill_manager.execution.output.table_turns import PROCESS_TURNS, TurnHolder
+from backfill_manager.execution.output.write_context import StateIdentity, WriteContext
 from backfill_manager.execution.secrets import NoSecret, check_secret_name
-from backfill_manager.execution.session import build_session
-from backfill_manager.execution.spark_executor_runtime import TaskSkipped
-from backfill_manager.execution.spark_executor_task import run_on_executor
-from backfill_manager.execution.spark_sql import run_sql
-from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
-from backfill_manager.execution.write_context import StateIdentity, WriteContext
+from backfill_manager.execution.spark.session import build_session
+from backfill_manager.execution.tasks.bash_task import run_bash
+from backfill_manager.execution.tasks.context import TaskContext, executor_task_context
+from backfill_manager.execution.tasks.run_task import to_result_json
+from backfill_manager.execution.tasks.spark_executor_runtime import TaskSkipped
+from backfill_manager.execution.tasks.spark_executor_task import run_on_executor
+from backfill_manager.execution.tasks.spark_sql import run_sql
 from backfill_manager.model import states as s
 from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance

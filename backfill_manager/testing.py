@@ -26,9 +26,9 @@ from backfill_manager.dags.definition import CALLBACKS, DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import load_file
 from backfill_manager.execution import messages as m
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
-from backfill_manager.manager.create_backfill import backfill_row
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import LeaderElector
+from backfill_manager.manager.operations.create_backfill import backfill_row
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.state import ActiveBackfill, ManagerState

@@ -14,7 +14,7 @@ from pathlib import Path
 
 def main(arguments: list[str]) -> int:
     from backfill_manager.cli import main as bfm
-    from backfill_manager.manager.parent_watchdog import end_with_parent
+    from backfill_manager.manager.services.parent_watchdog import end_with_parent
 
     if "PYSPARK_GATEWAY_PORT" in os.environ and "DATABRICKS_RUNTIME_VERSION" not in os.environ:
         submitter = os.environ.get("BFM_SUBMITTER_PID")  # jobs/spark_driver.py, which signals us by what we write there

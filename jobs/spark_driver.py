@@ -6,7 +6,7 @@
   the JVM is already running.
 - SIGTERM and Ctrl-C mean: finish running tasks, start nothing new. spark-submit would die of them and leave the driver
   behind, so Spark runs in a session of its own and the signal is sent to the *driver*. A second signal ends both at once.
-- If this process is killed, the driver notices (backfill_manager/manager/parent_watchdog.py). So nothing is left behind.
+- If this process is killed, the driver notices (backfill_manager/manager/services/parent_watchdog.py). So nothing is left behind.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ TIME_TO_END_S: Final = 45.0  # more than the manager takes to drain
 
 def spark_arguments(settings: Settings, options: list[str]) -> list[str]:
     """For spark-submit, up to the application's file: ours, then conf/manager.yaml's, then the person's, who wins."""
-    from backfill_manager.execution.connectors import spark_jars
-    from backfill_manager.execution.session import BASE_CONF, jars_beside_deltas, with_master
+    from backfill_manager.execution.spark.connectors import spark_jars
+    from backfill_manager.execution.spark.session import BASE_CONF, jars_beside_deltas, with_master
 
     configured, own_conf = jars_beside_deltas(settings.spark.conf)
     options, jars = _take_jars(options)
@@ -87,7 +87,7 @@ def _last_value(options: list[str], wanted: str) -> str | None:
 def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
     import pyspark
 
-    from backfill_manager.execution.session import LOG_SETTINGS
+    from backfill_manager.execution.spark.session import LOG_SETTINGS
 
     return {
         **environ,

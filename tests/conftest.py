@@ -125,7 +125,7 @@ def must_end() -> Iterator[None]:
 def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """`local[2]` with Delta and the pools `scheduled` and `backfill`; the one JVM of the test run. Benches have a manager's own
     settings: with every job of the run in the status store, the end of a task takes longer with each."""
-    from backfill_manager.execution.session import build_session
+    from backfill_manager.execution.spark.session import build_session
     from backfill_manager.model.records import Pool
 
     root = tmp_path_factory.mktemp("spark")

@@ -24,7 +24,7 @@ from support.web_user import DESKTOP, EXPECT_MS, launched
 
 from backfill_manager.clock import UTC, SystemClock, format_instant, parse_instant
 from backfill_manager.execution.messages import Failed, LaunchKey, Succeeded
-from backfill_manager.execution.session import build_session
+from backfill_manager.execution.spark.session import build_session
 from backfill_manager.model.records import Backfill, Pool
 from backfill_manager.store import open_store
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec

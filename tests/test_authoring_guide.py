@@ -64,7 +64,7 @@ def test_the_configuration_of_the_guide_is_valid(project: Path) -> None:
 
 
 def test_everything_of_ctx_and_every_trigger_rule_is_in_the_guide() -> None:
-    from backfill_manager.execution.context import TaskContext
+    from backfill_manager.execution.tasks.context import TaskContext
 
     source = inspect.getsource(TaskContext)
     attributes = set(re.findall(r"self\.([a-z]\w+)\b(?:: [^=\n]+)? = ", source))

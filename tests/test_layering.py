@@ -61,6 +61,25 @@ LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
 )
 LAYER_OF: Final = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
 
+# The same within the two largest packages, whose packages stand on modules beside them (`messages.py`, `state.py`, ...).
+LAYERS_WITHIN: Final[dict[str, tuple[frozenset[str], ...]]] = {
+    "execution": tuple(
+        map(
+            frozenset,
+            ({"spark"}, {"lineage"}, {"output"}, {"inputs", "promote_revert", "tasks"}, {"task_processes"}),
+        )
+    ),
+    "manager": tuple(
+        map(frozenset, ({"telemetry", "decisions"}, {"operations"}, {"services", "maintenance"})),
+    ),
+}
+
+# What decisions, and the handlers of requests, do without: a decision is the same at any time, on any thread and machine.
+PURE: Final = ("decisions", "operations")
+IMPURE: Final = frozenset(
+    {"threading", "concurrent", "asyncio", "subprocess", "socket", "time", "os", "random", "pyspark"}
+)
+
 # A library, and the packages that may import it.
 LIBRARIES: Final[dict[str, frozenset[str]]] = {
     "pyspark": frozenset({"store", "planning", "execution", "manager", "task_testing"}),
@@ -129,6 +148,37 @@ def test_every_file_belongs_to_a_layer() -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_down_and_libraries_stay_in_their_packages(path: Path) -> None:
     assert list(violations(path, path.read_text(encoding="utf-8"))) == []
+
+
+def packages_within(outer: str) -> set[str]:
+    return {path.parent.name for path in (PACKAGE / outer).glob("*/__init__.py")}
+
+
+@pytest.mark.parametrize("outer", LAYERS_WITHIN)
+def test_the_packages_within_a_package_import_only_those_below_them(outer: str) -> None:
+    layer_of = {package: layer for layer, packages in enumerate(LAYERS_WITHIN[outer]) for package in packages}
+    assert set(layer_of) == packages_within(outer)
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}: {package} imports {imported}, which is not below it"
+        for package in layer_of
+        for path in sorted((PACKAGE / outer / package).glob("*.py"))
+        for line, name in imports_of(path.read_text(encoding="utf-8"), f"backfill_manager.{outer}.{package}")
+        for imported in [(name.split(".") + [""] * 3)[2]]
+        if name.startswith(f"backfill_manager.{outer}.") and imported in layer_of
+        if imported != package and layer_of[imported] >= layer_of[package]
+    ]
+    assert found == []
+
+
+def test_decisions_know_no_thread_no_clock_and_no_spark() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}: {name}"
+        for package in PURE
+        for path in sorted((PACKAGE / "manager" / package).glob("*.py"))
+        for line, name in imports_of(path.read_text(encoding="utf-8"), f"backfill_manager.manager.{package}")
+        if name.split(".")[0] in IMPURE or name == "backfill_manager.clock.SystemClock"
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize(

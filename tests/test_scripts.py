@@ -348,7 +348,7 @@ def test_additional_jars_are_passed_beside_deltas(options: list[str]) -> None:
 def test_jars_of_manager_yaml_are_passed_beside_deltas_and_those_of_the_options() -> None:
     from spark_driver import spark_arguments
 
-    from backfill_manager.execution.session import jars_beside_deltas
+    from backfill_manager.execution.spark.session import jars_beside_deltas
     from backfill_manager.settings import SparkSettings
 
     conf = {"spark.jars": "a.jar,b.jar", "spark.driver.memory": "5g"}

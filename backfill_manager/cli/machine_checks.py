@@ -24,8 +24,8 @@ from packaging.requirements import Requirement
 from backfill_manager import file_descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.errors import BackfillManagerError, StateError, WrongJava
-from backfill_manager.execution.connectors import missing_jars
-from backfill_manager.execution.jars import java
+from backfill_manager.execution.spark.connectors import missing_jars
+from backfill_manager.execution.spark.jars import java
 from backfill_manager.humanise import plural
 from backfill_manager.processes.memory_cgroup import memory_limit
 from backfill_manager.store import open_store
@@ -164,7 +164,8 @@ def _jars(warehouse: str) -> Check:
     except (BackfillManagerError, OSError) as error:
         return Check("jars", "error", str(error), "Let HOME or BFM_CACHE name a folder of the user of the manager.")
     if missing:
-        advice = f"The first start fetches them, with a network: `python -m backfill_manager.execution.connectors {warehouse}`."
+        command = f"python -m backfill_manager.execution.spark.connectors {warehouse}"
+        advice = f"The first start fetches them, with a network: `{command}`."
         return Check("jars", "warning", f"not fetched yet: {', '.join(missing)}", advice)
     return Check("jars", "ok", "Delta's, and those that the warehouse needs, are on disk")
 
@@ -250,8 +251,8 @@ def _manager(lease: Any, now: datetime) -> Check:
 
 def _notifications(settings: Settings) -> Check:
     """Whether Apprise takes the addresses; `bfm notify test` is what sends something."""
-    from backfill_manager.manager.notification_sender import AppriseChannel
-    from backfill_manager.manager.notification_settings import targets_of
+    from backfill_manager.manager.services.notification_sender import AppriseChannel
+    from backfill_manager.manager.services.notification_settings import targets_of
 
     try:
         names = [AppriseChannel(target).target.name for target in targets_of(settings.notifications)]
@@ -263,7 +264,7 @@ def _notifications(settings: Settings) -> Check:
 
 def _openlineage(settings: OpenLineageSettings) -> Check:
     """Whether the client takes the transport. Nothing is sent."""
-    from backfill_manager.manager.openlineage_sender import make_client
+    from backfill_manager.manager.telemetry.openlineage_sender import make_client
 
     try:
         make_client(settings)
@@ -274,7 +275,7 @@ def _openlineage(settings: OpenLineageSettings) -> Check:
 
 def _opentelemetry(settings: OpenTelemetrySettings) -> Check:
     """Whether the SDK is there, and takes the variables of the environment. Nothing is sent."""
-    from backfill_manager.manager.trace_sender import make_exporter
+    from backfill_manager.manager.telemetry.trace_sender import make_exporter
 
     try:
         exporter = make_exporter(settings)
@@ -332,7 +333,7 @@ def _port(settings: Settings) -> Check:
 # -- thorough ---------------------------------------------------------------------------------------------------------
 def check_spark(settings: Settings) -> Check:
     """Starts Spark as the manager does."""
-    from backfill_manager.execution.spark_trial import write_and_read_a_table
+    from backfill_manager.execution.spark.spark_trial import write_and_read_a_table
 
     try:
         rows = write_and_read_a_table(settings)

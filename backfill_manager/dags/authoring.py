@@ -17,7 +17,7 @@ Inside a DAG's body a task function that is called makes a task; anywhere else i
 that a unit test calls it with a `ctx` of its own. Every mistake is an `InvalidDag` that names DAG, task and keyword.
 
 `on_success` and `on_failure` are plain functions `def notify(ctx)`: each becomes a task of its own, `clean.on_failure`,
-or `on_failure` for the whole DAG, that runs when its outcome has come about (manager/callbacks.py).
+or `on_failure` for the whole DAG, that runs when its outcome has come about (manager/decisions/callbacks.py).
 """
 
 from __future__ import annotations

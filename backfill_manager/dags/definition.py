@@ -60,7 +60,9 @@ class TaskSpec:
     memory: int | None = None  # MB that its process may take; None: as its pool says
     nice: int | None = None  # added to the manager's; None: as its pool says
     reuse_process: bool = False  # its process may serve other tries of the version that say the same
-    sql: str | None = None  # of a sql task: statements parted by `;`, with named parameters (execution/spark_sql.py)
+    sql: str | None = (
+        None  # of a sql task: statements parted by `;`, with named parameters (execution/tasks/spark_sql.py)
+    )
     into: str | None = None  # a sql task's output table (or path): the last statement's rows go through ctx.write
     time_column: str | None = None  # of `into`: tells which rows are the interval's
     partition_column: str | None = None  # of `into`: holds the partition key
@@ -68,7 +70,7 @@ class TaskSpec:
     merge_on: tuple[str, ...] = ()  # of `into`: rows with the same values in these columns are updated; as `ctx.merge`
     schema: Literal["merge"] | None = None  # of `into`: adds columns that the table lacks
     checks: tuple[Check, ...] = ()  # of the rows of every table that it writes, before they are committed
-    bash: str | None = None  # of a bash task: its command (execution/bash_task.py)
+    bash: str | None = None  # of a bash task: its command (execution/tasks/bash_task.py)
     env: tuple[tuple[str, str], ...] = ()  # of `bash`: further variables
     secrets: tuple[tuple[str, str], ...] = ()  # of `bash`: variables, each with the name of the secret that it gets
     cwd: str | None = None  # of `bash`: its folder, absolute or in the bundle; None: one of its own, which is empty
@@ -372,7 +374,7 @@ def hint_of_parameter(unknown: str, known: Iterable[str]) -> str:
 
 
 def _problem_of_condition(text: str) -> str | None:
-    """As far as the text tells; Spark's parser takes nothing else when it is run (execution/wait_checks.py)."""
+    """As far as the text tells; Spark's parser takes nothing else when it is run (execution/inputs/wait_checks.py)."""
     from backfill_manager.store.sql_guard import named_parameters, split_statements  # more than most DAG files need
 
     found = split_statements(text, "spark")

@@ -31,22 +31,22 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 from backfill_manager.clock import Clock
 from backfill_manager.errors import AbandonedTry, BackfillManagerError, LostLease, nearest
 from backfill_manager.execution import messages as m
-from backfill_manager.execution.cached_rows import CachedRows
 from backfill_manager.execution.error_format import one_line
-from backfill_manager.execution.output_group_commit import GroupCommits
-from backfill_manager.execution.row_checks import CheckResults
-from backfill_manager.execution.run_task import run_sql_task
+from backfill_manager.execution.lineage.table_access import TableAccesses
+from backfill_manager.execution.output.output_group_commit import GroupCommits
+from backfill_manager.execution.output.row_checks import CheckResults
+from backfill_manager.execution.output.table_turns import PROCESS_TURNS, TurnHolder
+from backfill_manager.execution.output.write_context import StateIdentity, WriteContext
 from backfill_manager.execution.secrets import FindSecret, no_secret
-from backfill_manager.execution.session import CONTROL_POOL
-from backfill_manager.execution.spark_health import spark_gone_reason
-from backfill_manager.execution.spark_job_group import SparkJobGroup
-from backfill_manager.execution.spark_status import SparkStatus
-from backfill_manager.execution.table_access import TableAccesses
-from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
-from backfill_manager.execution.task_log import LogLines, TaskLogger
-from backfill_manager.execution.task_main import TaskOrder
-from backfill_manager.execution.task_process import RunningTask, TaskProcesses
-from backfill_manager.execution.write_context import StateIdentity, WriteContext
+from backfill_manager.execution.spark.cached_rows import CachedRows
+from backfill_manager.execution.spark.session import CONTROL_POOL
+from backfill_manager.execution.spark.spark_health import spark_gone_reason
+from backfill_manager.execution.spark.spark_job_group import SparkJobGroup
+from backfill_manager.execution.spark.spark_status import SparkStatus
+from backfill_manager.execution.task_processes.task_log import LogLines, TaskLogger
+from backfill_manager.execution.task_processes.task_main import TaskOrder
+from backfill_manager.execution.task_processes.task_process import RunningTask, TaskProcesses
+from backfill_manager.execution.tasks.run_task import run_sql_task
 from backfill_manager.model.pools import start_order
 from backfill_manager.processes.fork_server_client import ForkServers
 from backfill_manager.service import FailureHandler, ServiceThread

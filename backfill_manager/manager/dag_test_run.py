@@ -21,11 +21,11 @@ from backfill_manager.dags.parsers.local_parse import parse_bundle
 from backfill_manager.dags.run_params import check_conf
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import NotFound, SparkGone
-from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.secrets import Secrets
-from backfill_manager.execution.session import SparkProvider
-from backfill_manager.manager.create_run import make_run
+from backfill_manager.execution.spark.catalog import register_tables
+from backfill_manager.execution.spark.session import SparkProvider
+from backfill_manager.manager.decisions.create_run import make_run
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import LeaderElector
 from backfill_manager.manager.manager import add_configured_pools

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 
 from backfill_manager.execution.messages import Event, TaskEnded
-from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
-from backfill_manager.manager.notification_sender import NotificationsSent
-from backfill_manager.manager.planner import PlanResult
-from backfill_manager.manager.table_jobs import PreviewsExpired, TableJobResult
-from backfill_manager.manager.wait_checker import WaitsChecked
+from backfill_manager.manager.services.bundle_watcher import AllBundlesParsed, ParseResult
+from backfill_manager.manager.services.notification_sender import NotificationsSent
+from backfill_manager.manager.services.planner import PlanResult
+from backfill_manager.manager.services.table_jobs import PreviewsExpired, TableJobResult
+from backfill_manager.manager.services.wait_checker import WaitsChecked
 
 OfBundles = ParseResult | AllBundlesParsed
 ManagerEvent = Event | PlanResult | OfBundles | TableJobResult | PreviewsExpired | WaitsChecked | NotificationsSent

@@ -25,7 +25,7 @@ from backfill_manager.errors import (
     StateLost,
     StateUnavailable,
 )
-from backfill_manager.execution.spark_health import ignore_stopped_context
+from backfill_manager.execution.spark.spark_health import ignore_stopped_context
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.commit_preconditions import why_no_commit
 from backfill_manager.manager.shutdown import spark_gone_error

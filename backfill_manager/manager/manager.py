@@ -21,37 +21,37 @@ from typing import TYPE_CHECKING, Final
 
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.errors import LostLease, StateError, StateLost
-from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.secrets import Secrets
-from backfill_manager.execution.session import SparkProvider, lower_jvm_thread_priority
-from backfill_manager.execution.spark_health import temporary_folders
-from backfill_manager.execution.spark_status import SparkStatus
+from backfill_manager.execution.spark.catalog import register_tables
+from backfill_manager.execution.spark.session import SparkProvider, lower_jvm_thread_priority
+from backfill_manager.execution.spark.spark_health import temporary_folders
+from backfill_manager.execution.spark.spark_status import SparkStatus
 from backfill_manager.file_descriptors import raise_limit
 from backfill_manager.logging import get_logger
-from backfill_manager.manager.bundle_watcher import BundleWatcher
+from backfill_manager.manager.decisions.notification_rules import new_notifications
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
-from backfill_manager.manager.logged_changes import logged_changes
-from backfill_manager.manager.notification_rules import new_notifications
-from backfill_manager.manager.notification_sender import AppriseChannel, Channel, NotificationSender, flush
-from backfill_manager.manager.notification_settings import Target, targets_of
-from backfill_manager.manager.openlineage_sender import Client, OpenLineageSender, make_client
-from backfill_manager.manager.planner import Planner, PlanResult
 from backfill_manager.manager.recovery import restore_state
-from backfill_manager.manager.request_poller import RequestPoller
+from backfill_manager.manager.services.bundle_watcher import BundleWatcher
+from backfill_manager.manager.services.notification_sender import AppriseChannel, Channel, NotificationSender, flush
+from backfill_manager.manager.services.notification_settings import Target, targets_of
+from backfill_manager.manager.services.planner import Planner, PlanResult
+from backfill_manager.manager.services.request_poller import RequestPoller
+from backfill_manager.manager.services.spark_monitor import SparkMonitor
+from backfill_manager.manager.services.table_jobs import TableJobs
+from backfill_manager.manager.services.wait_checker import WaitCheckers
 from backfill_manager.manager.shutdown import RESTART_HINT, Shutdown
 from backfill_manager.manager.snapshots import own_snapshots, snapshots_folder
-from backfill_manager.manager.spark_monitor import SparkMonitor
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.steady_clock import doubt_of
-from backfill_manager.manager.table_jobs import TableJobs
+from backfill_manager.manager.telemetry.logged_changes import logged_changes
+from backfill_manager.manager.telemetry.openlineage_sender import Client, OpenLineageSender, make_client
+from backfill_manager.manager.telemetry.trace_sender import Exporter, TraceSender, make_exporter
+from backfill_manager.manager.telemetry.trace_spans import TraceIds, TraceSpans
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.manager.tick_decisions import log_lines
-from backfill_manager.manager.trace_sender import Exporter, TraceSender, make_exporter
-from backfill_manager.manager.trace_spans import TraceIds, TraceSpans
-from backfill_manager.manager.wait_checker import WaitCheckers
 from backfill_manager.model.records import Backfill, DagRun, Pool, Request, RunKey
 from backfill_manager.model.transitions import Changes
 from backfill_manager.processes.core_affinity import CoreAffinity
@@ -223,7 +223,7 @@ class Manager:
         self._services: list[Service] = [planner, table_jobs, *wait_checkers.services, poller, monitor, CoreAffinity()]
         self._lineage: OpenLineageSender | None = None
         if term.lineage is not None and settings.openlineage is not None:
-            from backfill_manager.manager.openlineage_events import LineageEvents  # of an extra
+            from backfill_manager.manager.telemetry.openlineage_events import LineageEvents  # of an extra
 
             of, state_id = settings.openlineage.namespace, str(leader.row.state_id)
             self._lineage = OpenLineageSender(term.lineage, LineageEvents(of, state_id, str(spark.version), now))

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from backfill_manager.dags.schedule.timetable import ONCE
-from backfill_manager.manager.backfill_runs import runs_to_rerun
-from backfill_manager.manager.reopen import LoadedRows, load_version
-from backfill_manager.manager.schedule import lookback_depth
+from backfill_manager.manager.decisions.backfill_runs import runs_to_rerun
+from backfill_manager.manager.decisions.reopen import LoadedRows, load_version
+from backfill_manager.manager.decisions.schedule import lookback_depth
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.manager.upstream_items import FAILED, UpstreamItems
 from backfill_manager.model import states as s

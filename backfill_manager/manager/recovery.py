@@ -27,13 +27,19 @@ from typing import Final
 
 from backfill_manager.dags.mapping import is_damaged
 from backfill_manager.logging import get_logger
-from backfill_manager.manager.callbacks import outcome_of
-from backfill_manager.manager.crash_loops import after_loss
-from backfill_manager.manager.create_run import existing_run, new_task, selected_of
-from backfill_manager.manager.item_outcomes import end_items
-from backfill_manager.manager.notification_rules import DEADLOCK
+from backfill_manager.manager.decisions.callbacks import outcome_of
+from backfill_manager.manager.decisions.crash_loops import after_loss
+from backfill_manager.manager.decisions.create_run import existing_run, new_task, selected_of
+from backfill_manager.manager.decisions.item_outcomes import end_items
+from backfill_manager.manager.decisions.notification_rules import DEADLOCK
+from backfill_manager.manager.decisions.reopen import (
+    LoadedRows,
+    load_backfill,
+    load_version,
+    reopen_backfill_of,
+    reopen_run,
+)
 from backfill_manager.manager.prefetch import refill
-from backfill_manager.manager.reopen import LoadedRows, load_backfill, load_version, reopen_backfill_of, reopen_run
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.model import records
 from backfill_manager.model import states as s

@@ -14,7 +14,7 @@ from typing import Final
 from backfill_manager.errors import BackfillManagerError, ServiceFailed, SparkGone
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.logging import get_logger
-from backfill_manager.manager.parent_watchdog import parent_has_ended
+from backfill_manager.manager.services.parent_watchdog import parent_has_ended
 
 log = get_logger("manager")
 

@@ -22,7 +22,7 @@ from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.dags.versions import refuse_inactive
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.logging import get_logger
-from backfill_manager.manager.notification_settings import Target
+from backfill_manager.manager.services.notification_settings import Target
 from backfill_manager.manager.upstream_items import UpstreamItems
 from backfill_manager.model import records
 from backfill_manager.model import states as s

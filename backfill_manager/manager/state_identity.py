@@ -1,7 +1,7 @@
 """The identity of a state, and whether another state has the same one.
 
 A state is given an id by the first manager that leads it; each term's row in `manager` carries the id on, and where the
-state was. The id is part of every output transaction (execution/write_context.py). So a copy of a state, with the same
+state was. The id is part of every output transaction (execution/output/write_context.py). So a copy of a state, with the same
 id, would take the other's output for its own, and report success where it wrote nothing. A manager whose state is
 not where its last manager left it therefore checks that place first:
 
@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 
 from backfill_manager.clock import Clock
 from backfill_manager.errors import StateError
-from backfill_manager.execution.write_context import StateIdentity
+from backfill_manager.execution.output.write_context import StateIdentity
 from backfill_manager.model.records import Backfill, DagRun, Manager
 from backfill_manager.store import open_like
 from backfill_manager.store.base import CHILDREN, Condition, Store

@@ -28,20 +28,21 @@ from backfill_manager.errors import nearest
 from backfill_manager.execution.messages import LaunchKey, TaskEnded, TaskLaunch, TaskLogged, TaskStarted
 from backfill_manager.humanise import name_list, parse_outcome, plural, unknown_pools
 from backfill_manager.logging import get_logger
-from backfill_manager.manager import notification_rules, previews, reverts
-from backfill_manager.manager.bundle_watcher import AllBundlesParsed, ParseResult
 from backfill_manager.manager.commit_preconditions import why_no_commit
-from backfill_manager.manager.create_backfill import create_backfills
+from backfill_manager.manager.decisions import notification_rules
 from backfill_manager.manager.event_queue import EventQueue
-from backfill_manager.manager.notification_sender import NotificationsSent
-from backfill_manager.manager.planner import PlanResult
-from backfill_manager.manager.pruner import Pruner
+from backfill_manager.manager.maintenance.pruner import Pruner
+from backfill_manager.manager.operations import previews, reverts
+from backfill_manager.manager.operations.create_backfill import create_backfills
+from backfill_manager.manager.services.bundle_watcher import AllBundlesParsed, ParseResult
+from backfill_manager.manager.services.notification_sender import NotificationsSent
+from backfill_manager.manager.services.planner import PlanResult
+from backfill_manager.manager.services.table_jobs import PreviewsExpired, TableJobResult
+from backfill_manager.manager.services.wait_checker import WaitsChecked
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.steady_clock import Doubt
-from backfill_manager.manager.table_jobs import PreviewsExpired, TableJobResult
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, RevertJob, Tick
 from backfill_manager.manager.tick_decisions import Decisions
-from backfill_manager.manager.wait_checker import WaitsChecked
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request
 from backfill_manager.model.transitions import Changes

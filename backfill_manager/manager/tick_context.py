@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
-from backfill_manager.execution.revert import WrittenTable
+from backfill_manager.execution.promote_revert.revert import WrittenTable
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Record, Request, RunKey, TaskInstance

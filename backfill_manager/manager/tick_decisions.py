@@ -16,7 +16,7 @@ from backfill_manager.errors import StateError
 from backfill_manager.execution.messages import Event
 from backfill_manager.humanise import plural
 from backfill_manager.logging import get_logger
-from backfill_manager.manager import (
+from backfill_manager.manager.decisions import (
     apply_outcomes,
     backfill_runs,
     end_batches_early,
@@ -26,11 +26,11 @@ from backfill_manager.manager import (
     task_readiness,
     task_slots,
 )
-from backfill_manager.manager.crash_loops import isolation_ends_at
-from backfill_manager.manager.logged_changes import Line, logged_changes
+from backfill_manager.manager.decisions.crash_loops import isolation_ends_at
+from backfill_manager.manager.operations.request_handler import RequestHandler
 from backfill_manager.manager.prefetch import prefetch
-from backfill_manager.manager.request_handler import RequestHandler
 from backfill_manager.manager.state import ManagerState
+from backfill_manager.manager.telemetry.logged_changes import Line, logged_changes
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Request

@@ -41,7 +41,7 @@ PRELOADS: Final = {  # what PySpark imports at its first use, too, and functions
         "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.sql.classic.dataframe",
         "pyspark.sql.classic.column", "pyspark.java_gateway", "pyspark.accumulators", "pyspark.cloudpickle",
         "delta.tables", "encodings.idna", "backfill_manager.processes.without_numpy",
-        "backfill_manager.execution.table_access:change_readers",
+        "backfill_manager.execution.lineage.table_access:change_readers",
     ),
     "numpy": ("numpy",),
     "pandas": ("pandas",),

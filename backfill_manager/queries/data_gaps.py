@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from backfill_manager.clock import EPOCH, format_instant, from_micros, micros
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
-from backfill_manager.execution.interval_rows import axis_along, rows_by_values
+from backfill_manager.execution.inputs.interval_rows import axis_along, rows_by_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, TableAccess
 from backfill_manager.planning.data_gaps import NONE, Access, Axis, Input, Judged, Output, Runs, judge

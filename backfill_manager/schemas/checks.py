@@ -113,7 +113,7 @@ class Condition(_OfRows):
 
 @dataclass(frozen=True)
 class PanderaSchema:
-    """Not judged here: the library says what holds (execution/pandera_checks.py)."""
+    """Not judged here: the library says what holds (execution/output/pandera_checks.py)."""
 
     module: str
     name: str

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backfill_manager.execution.spark_job_group import SparkJobGroup
-from backfill_manager.execution.spark_status import SparkStatus
+from backfill_manager.execution.spark.spark_job_group import SparkJobGroup
+from backfill_manager.execution.spark.spark_status import SparkStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,8 @@ from support.page_client import browser_of
 from support.recorded_state import SPEC, go_on, open_state, recorded_state, rows_of
 
 from backfill_manager.clock import UTC, SystemClock
-from backfill_manager.manager.pruner import Pruner
-from backfill_manager.manager.state_repair import repair_state
+from backfill_manager.manager.maintenance.pruner import Pruner
+from backfill_manager.manager.maintenance.state_repair import repair_state
 from backfill_manager.model.records import (
     Backfill,
     BackfillItem,

@@ -32,9 +32,9 @@ from backfill_manager.cli.app import _app, run
 from backfill_manager.cli.context import CliContext
 from backfill_manager.dags.bundles.environment import FOLDER as ENVIRONMENTS
 from backfill_manager.errors import InvalidConfig, ServiceFailed, SparkGone
-from backfill_manager.execution.jars import MIN_JAVA, java
-from backfill_manager.execution.provided_session import SCHEDULER, SUBQUERY_THREADS, TIME_ZONE, problem_of
-from backfill_manager.execution.session import BASE_CONF
+from backfill_manager.execution.spark.jars import MIN_JAVA, java
+from backfill_manager.execution.spark.provided_session import SCHEDULER, SUBQUERY_THREADS, TIME_ZONE, problem_of
+from backfill_manager.execution.spark.session import BASE_CONF
 from backfill_manager.manager.manager import DRAIN_S
 from backfill_manager.settings import Settings, load_settings
 

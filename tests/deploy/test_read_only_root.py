@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from backfill_manager.execution.jars import DELTA, jar_paths
+from backfill_manager.execution.spark.jars import DELTA, jar_paths
 from backfill_manager.model.records import TaskInstance
 from backfill_manager.store import open_store
 

@@ -25,7 +25,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_azurite() is None, reason=WHERE_TO_GET_IT),
     pytest.mark.skipif(
-        not has_connector(), reason="`python -m backfill_manager.execution.connectors abfss://` fetches the connector"
+        not has_connector(),
+        reason="`python -m backfill_manager.execution.spark.connectors abfss://` fetches the connector",
     ),
 ]
 

@@ -22,8 +22,8 @@ from support import flights_in_pandas as by_pandas
 from support.executor_fixture import an_executor
 
 from backfill_manager.dags.parsers.local_parse import parse_bundle
-from backfill_manager.execution.catalog import register_tables
 from backfill_manager.execution.messages import Event, Succeeded, TaskEnded, TaskLaunch
+from backfill_manager.execution.spark.catalog import register_tables
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
 from backfill_manager.settings import BundleSettings
 

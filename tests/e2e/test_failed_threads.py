@@ -9,12 +9,12 @@ import pytest
 
 from backfill_manager.errors import ServiceFailed
 from backfill_manager.execution.executor import Executor
-from backfill_manager.manager.bundle_watcher import BundleService
 from backfill_manager.manager.leader_election import Heartbeat
 from backfill_manager.manager.manager import run_manager
-from backfill_manager.manager.planner import Planner
-from backfill_manager.manager.request_poller import RequestPoller
-from backfill_manager.manager.spark_monitor import SparkMonitor
+from backfill_manager.manager.services.bundle_watcher import BundleService
+from backfill_manager.manager.services.planner import Planner
+from backfill_manager.manager.services.request_poller import RequestPoller
+from backfill_manager.manager.services.spark_monitor import SparkMonitor
 from backfill_manager.model import states as s
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store import open_store

@@ -12,8 +12,8 @@ from support.bfm_beside_manager import bfm_beside_manager, write_bundle
 from support.manager_process import wait_for
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.manager.bundle_watcher import AllBundlesParsed
 from backfill_manager.manager.event_queue import EventQueue
+from backfill_manager.manager.services.bundle_watcher import AllBundlesParsed
 from backfill_manager.model.records import DagRun
 from backfill_manager.requests import submit
 from backfill_manager.schemas import request_kinds

@@ -18,10 +18,10 @@ from support.s3_server import BUCKET, has_connector, s3_in_environ
 
 SCRIPT = """
 import json, sys
-from backfill_manager.execution import output_table
-from backfill_manager.execution.catalog import hadoop_path
-from backfill_manager.execution.output_table import OutputTable
-from backfill_manager.execution.session import build_session
+from backfill_manager.execution.output import output_table
+from backfill_manager.execution.spark.catalog import hadoop_path
+from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.spark.session import build_session
 
 root, conf = sys.argv[1], json.loads(sys.argv[2])
 spark = build_session(pools=[], master="local[1]", warehouse=root, conf=conf)
@@ -92,12 +92,12 @@ spark.stop()
 @pytest.fixture(
     params=[
         pytest.param("s3", marks=pytest.mark.skipif(
-            not has_connector(), reason="`python -m backfill_manager.execution.connectors s3a://` fetches the connector")),
+            not has_connector(), reason="`python -m backfill_manager.execution.spark.connectors s3a://` fetches the connector")),
         pytest.param("azure", marks=[
             pytest.mark.slow,
             pytest.mark.skipif(find_azurite() is None, reason=WHERE_TO_GET_IT),
             pytest.mark.skipif(
-                not has_azure_connector(), reason="`python -m backfill_manager.execution.connectors abfss://` fetches it"),
+                not has_azure_connector(), reason="`python -m backfill_manager.execution.spark.connectors abfss://` fetches it"),
         ]),
     ]
 )  # fmt: skip

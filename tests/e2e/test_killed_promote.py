@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from support.manager_process import ended, kill, request, rows_in, wait_for
 
 from backfill_manager.clock import UTC, SystemClock
-from backfill_manager.execution.promote import PROMOTES
+from backfill_manager.execution.promote_revert.promote import PROMOTES
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRun, Response
 from backfill_manager.requests import submit

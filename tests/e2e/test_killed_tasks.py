@@ -28,7 +28,7 @@ from support.manager_process import request as ask
 from support.table_writers import runs_that_wrote
 
 from backfill_manager.clock import UTC, SystemClock
-from backfill_manager.execution.table_turns import PROCESS_TURNS
+from backfill_manager.execution.output.table_turns import PROCESS_TURNS
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance, TaskLog, TaskTry
 from backfill_manager.schemas.backfill_options import CreateBackfill

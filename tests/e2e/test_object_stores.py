@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[2]
 DEMO_TIMEOUT_S = 1800.0
 
 pytestmark = pytest.mark.skipif(
-    not has_connector(), reason="`python -m backfill_manager.execution.connectors s3a://` fetches the connector"
+    not has_connector(), reason="`python -m backfill_manager.execution.spark.connectors s3a://` fetches the connector"
 )
 
 

@@ -17,10 +17,10 @@ from backfill_manager import bash_task, dag
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import load_file
 from backfill_manager.errors import InvalidDag, InvalidInput
-from backfill_manager.execution.bash_task import BashFailed, run_bash, variables
 from backfill_manager.execution.messages import Cancelled, Failed, Skipped, Succeeded, TaskEnded, TaskLaunch, TaskLogged
 from backfill_manager.execution.secrets import Secrets, no_secret
-from backfill_manager.execution.spark_executor_runtime import TaskSkipped
+from backfill_manager.execution.tasks.bash_task import BashFailed, run_bash, variables
+from backfill_manager.execution.tasks.spark_executor_runtime import TaskSkipped
 from backfill_manager.settings import SecretSettings
 
 
@@ -134,7 +134,7 @@ def test_one_that_leaves_a_process_of_another_user_behind_ends_like_any_other(tm
     other = f'setpriv --reuid={NOBODY} --clear-groups sh -c "echo it runs; exec cat" <{tmp_path}/held'
     code = f"""
 import os, pathlib
-from backfill_manager.execution.bash_task import run_bash
+from backfill_manager.execution.tasks.bash_task import run_bash
 from backfill_manager.execution.secrets import no_secret
 from support.executor_fixture import a_launch
 held = os.open("{tmp_path}/held", os.O_RDWR)

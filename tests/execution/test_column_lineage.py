@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from backfill_manager.execution.table_access import TableAccesses
+from backfill_manager.execution.lineage.table_access import TableAccesses
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from backfill_manager.execution.connectors import CONNECTORS, connector_conf, spark_jars
-from backfill_manager.execution.jars import DELTA
+from backfill_manager.execution.spark.connectors import CONNECTORS, connector_conf, spark_jars
+from backfill_manager.execution.spark.jars import DELTA
 
 SECRET = "wJalrXUtnFEMI"
 AWS = {

@@ -27,13 +27,13 @@ from support.executor_fixture import (
 )
 from support.manager_process import wait_for
 
-from backfill_manager.execution import output_table
-from backfill_manager.execution.catalog import folder_of, hadoop_path, register_table, register_tables, warehouse
 from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.messages import Cancelled, Failed, Postponed, Succeeded, TaskLaunch
-from backfill_manager.execution.output_table import OutputTable
-from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
-from backfill_manager.execution.write_context import StateIdentity, WriteContext
+from backfill_manager.execution.output import output_table
+from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.output.table_turns import PROCESS_TURNS, TurnHolder
+from backfill_manager.execution.output.write_context import StateIdentity, WriteContext
+from backfill_manager.execution.spark.catalog import folder_of, hadoop_path, register_table, register_tables, warehouse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -264,7 +264,7 @@ def test_a_late_write_of_an_abandoned_try_is_refused(runner_of: Callable[..., Ta
 
 
 def test_a_try_that_is_cancelled_while_it_waits_for_its_turn_writes_nothing(runner: TaskRunner, table: str) -> None:
-    from backfill_manager.execution.output_table import OutputTable
+    from backfill_manager.execution.output.output_table import OutputTable
 
     assert runner.run(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
     with TurnHolder(PROCESS_TURNS).acquire(OutputTable(runner.spark, table).identity) as turn:
@@ -453,7 +453,7 @@ def test_what_a_run_had_written_before_its_state_was_upgraded_is_not_written_aga
 
 
 def test_a_table_that_was_made_but_never_filled_is_filled(runner: TaskRunner, table: str) -> None:
-    from backfill_manager.execution.output_table import OutputTable
+    from backfill_manager.execution.output.output_table import OutputTable
 
     OutputTable(runner.spark, table).create(runner.spark.sql(HOURS.format(start=0, value=1, n=1)).schema)
     assert runner.run(a_launch(), writes(table)) == Succeeded("3")

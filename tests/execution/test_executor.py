@@ -47,7 +47,7 @@ from backfill_manager.execution.messages import (
     TaskLaunch,
     TaskLogged,
 )
-from backfill_manager.execution.spark_health import spark_gone_reason
+from backfill_manager.execution.spark.spark_health import spark_gone_reason
 
 
 class Gate:
@@ -431,7 +431,7 @@ def test_the_logging_of_a_bundles_modules_lands_in_the_tasks_log(runner: TaskRun
 
 
 def test_a_task_that_logs_without_end_keeps_the_end_of_its_log_and_its_error(runner: TaskRunner) -> None:
-    from backfill_manager.execution.task_log import HEAD_LINES, TAIL_LINES
+    from backfill_manager.execution.task_processes.task_log import HEAD_LINES, TAIL_LINES
 
     def loops(ctx: Any) -> None:
         for n in range(HEAD_LINES + TAIL_LINES + 50):
@@ -464,7 +464,7 @@ def test_a_task_beneath_which_spark_goes_away_is_lost_not_failed(tmp_path: Path)
         from support.executor_fixture import EventRecorder, a_launch, an_executor
         from support.file_signals import FileSignal
         from support.task_snapshot import with_function
-        from backfill_manager.execution.session import build_session
+        from backfill_manager.execution.spark.session import build_session
 
         spark, folder = build_session(master="local[1]", pools=[]), Path(sys.argv[3])
         running, recorder = FileSignal(folder / "running"), EventRecorder()

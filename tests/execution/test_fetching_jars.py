@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.jars import Jar, jar_paths
+from backfill_manager.execution.spark.jars import Jar, jar_paths
 
 CONTENT = b"what a jar holds"
 JAR = Jar("org.example", "thing", "1.0", hashlib.sha256(CONTENT).hexdigest())

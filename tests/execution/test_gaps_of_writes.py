@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from support.executor_fixture import THIS_STATE, TaskRunner, a_launch, day
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.execution.interval_rows import rows_counter
+from backfill_manager.execution.inputs.interval_rows import rows_counter
 from backfill_manager.execution.messages import Succeeded, TaskEnded, TaskLaunch
-from backfill_manager.manager.apply_outcomes import access_row
+from backfill_manager.manager.decisions.apply_outcomes import access_row
 from backfill_manager.model.records import Manager
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.make_plan import make_plan

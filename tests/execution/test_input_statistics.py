@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backfill_manager.execution.catalog import folder_of
-from backfill_manager.execution.input_statistics import input_files, location_of
+from backfill_manager.execution.inputs.input_statistics import input_files, location_of
+from backfill_manager.execution.spark.catalog import folder_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

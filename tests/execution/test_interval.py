@@ -12,11 +12,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.executor_fixture import THIS_STATE, TaskRunner, a_launch, day
 
-from backfill_manager.execution.context import TaskContext
 from backfill_manager.execution.interval import Interval, bounds, reading
-from backfill_manager.execution.table_turns import TableTurns, TurnHolder
-from backfill_manager.execution.task_log import TaskLogger
-from backfill_manager.execution.write_context import WriteContext
+from backfill_manager.execution.output.table_turns import TableTurns, TurnHolder
+from backfill_manager.execution.output.write_context import WriteContext
+from backfill_manager.execution.task_processes.task_log import TaskLogger
+from backfill_manager.execution.tasks.context import TaskContext
 
 if TYPE_CHECKING:
     from pathlib import Path

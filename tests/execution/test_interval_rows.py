@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backfill_manager.clock import micros
-from backfill_manager.execution.interval_rows import rows_counter
+from backfill_manager.execution.inputs.interval_rows import rows_counter
 from backfill_manager.planning.data_gaps import Axis, rows_in
 from backfill_manager.store import data_table_log
 from backfill_manager.store.data_table_log import read_table_log

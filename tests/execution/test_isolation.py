@@ -25,8 +25,8 @@ from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gon
 
 from backfill_manager.errors import BackfillManagerError
 from backfill_manager.execution.messages import Failed, Lost, Succeeded
-from backfill_manager.execution.task_log import HEAD_LINES, TAIL_LINES
-from backfill_manager.execution.task_process import MAX_STARTS
+from backfill_manager.execution.task_processes.task_log import HEAD_LINES, TAIL_LINES
+from backfill_manager.execution.task_processes.task_process import MAX_STARTS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
@@ -442,7 +442,8 @@ def patches_modules(ctx: Any) -> None:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from backfill_manager.execution import messages, run_task
+    from backfill_manager.execution import messages
+    from backfill_manager.execution.tasks import run_task
 
     def ours(*_: Any, **__: Any) -> str:
         return LEFT_BEHIND

@@ -13,11 +13,11 @@ from support.executor_fixture import THIS_STATE, TaskRunner, a_launch, day
 
 from backfill_manager.errors import Refused
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
-from backfill_manager.execution.output_table import OutputTable
-from backfill_manager.execution.preview import Clones
-from backfill_manager.execution.promote import Promotion
-from backfill_manager.execution.revert import Reversion, WrittenTable
-from backfill_manager.execution.table_turns import TableTurns, TurnHolder
+from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.output.preview import Clones
+from backfill_manager.execution.output.table_turns import TableTurns, TurnHolder
+from backfill_manager.execution.promote_revert.promote import Promotion
+from backfill_manager.execution.promote_revert.revert import Reversion, WrittenTable
 
 _numbers = itertools.count(1)
 

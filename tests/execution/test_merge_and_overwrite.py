@@ -14,8 +14,8 @@ import pytest
 from support.executor_fixture import PATIENCE, TaskRunner, a_launch, day, outlive_the_stop, rows_of, version_of
 
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
-from backfill_manager.execution.output_table import OutputTable
-from backfill_manager.execution.table_turns import PROCESS_TURNS
+from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.output.table_turns import PROCESS_TURNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

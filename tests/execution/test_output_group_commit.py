@@ -18,12 +18,12 @@ from py4j.clientserver import ClientServerConnection
 from support.executor_fixture import PATIENCE, TaskRunner, a_launch, day, rows_of, version_of
 from support.manager_process import wait_for
 
-from backfill_manager.execution import output_group_commit
-from backfill_manager.execution.delta_write import Write
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
-from backfill_manager.execution.output_group_commit import GroupCommits
-from backfill_manager.execution.output_table import OutputTable
-from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
+from backfill_manager.execution.output import output_group_commit
+from backfill_manager.execution.output.delta_write import Write
+from backfill_manager.execution.output.output_group_commit import GroupCommits
+from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.output.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS, retry_on_conflict
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction, TransactionLookup
 

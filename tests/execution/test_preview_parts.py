@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from backfill_manager.execution.preview_parts import Parts, WriteOfTry, each, instants, joined, label
-from backfill_manager.execution.staged_write import Replaced
+from backfill_manager.execution.output.staged_write import Replaced
+from backfill_manager.execution.promote_revert.preview_parts import Parts, WriteOfTry, each, instants, joined, label
 from backfill_manager.store.sql_guard import identifier
 
 

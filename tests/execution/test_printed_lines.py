@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from backfill_manager.execution.printed_lines import MAX_LINE, Piece, PrintedLines, end_of_piece
 from backfill_manager.masking import NamedSecret, mask_text
+from backfill_manager.processes.printed_lines import MAX_LINE, Piece, PrintedLines, end_of_piece
 
 SECRET = "b" * 100 + "/n3v3r-shown/" + "c" * 100
 LONG = "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=7_000))

@@ -15,14 +15,14 @@ from support.executor_fixture import TaskRunner, day
 from support.previews import in_preview, result_of, values
 
 from backfill_manager.errors import InvalidInput, LostLease, Refused
-from backfill_manager.execution import table_swap
-from backfill_manager.execution.output_table import OutputTable
-from backfill_manager.execution.preview import Clones
-from backfill_manager.execution.promote import Promoted, Promotion
-from backfill_manager.execution.revert import Reversion, WrittenTable
-from backfill_manager.execution.table_diff import TableDiff, diff
-from backfill_manager.execution.table_turns import TableTurns, TurnHolder
-from backfill_manager.manager.table_jobs import _diff_of
+from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.output.preview import Clones
+from backfill_manager.execution.output.table_turns import TableTurns, TurnHolder
+from backfill_manager.execution.promote_revert import table_swap
+from backfill_manager.execution.promote_revert.promote import Promoted, Promotion
+from backfill_manager.execution.promote_revert.revert import Reversion, WrittenTable
+from backfill_manager.execution.promote_revert.table_diff import TableDiff, diff
+from backfill_manager.manager.services.table_jobs import _diff_of
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 
 STATE = "0123456789ab"

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backfill_manager.errors import InvalidConfig
-from backfill_manager.execution.provided_session import (
+from backfill_manager.execution.spark.provided_session import (
     find_session,
     problem_of,
     refuse_remote,
     shortcomings,
     why_remote,
 )
-from backfill_manager.execution.session import SparkProvider
+from backfill_manager.execution.spark.session import SparkProvider
 from backfill_manager.model.records import DagRow, Manager
 from backfill_manager.settings import Settings
 from backfill_manager.store import open_store

@@ -13,9 +13,9 @@ from support.executor_fixture import THIS_STATE, TaskRunner, a_launch, day
 
 from backfill_manager.errors import Refused
 from backfill_manager.execution.messages import Succeeded
-from backfill_manager.execution.output_table import OutputTable
-from backfill_manager.execution.revert import Reversion, Reverted, WrittenTable
-from backfill_manager.execution.table_turns import TableTurns, TurnHolder
+from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.output.table_turns import TableTurns, TurnHolder
+from backfill_manager.execution.promote_revert.revert import Reversion, Reverted, WrittenTable
 from backfill_manager.store.data_table_log import read_table_log
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from backfill_manager.execution.preview_parts import WriteOfTry
-from backfill_manager.execution.revert_plan import Change, Undo, plan_undo
-from backfill_manager.execution.staged_write import Replaced
-from backfill_manager.execution.table_swap import described, is_of_state, writes_of
+from backfill_manager.execution.output.staged_write import Replaced
+from backfill_manager.execution.promote_revert.preview_parts import WriteOfTry
+from backfill_manager.execution.promote_revert.revert_plan import Change, Undo, plan_undo
+from backfill_manager.execution.promote_revert.table_swap import described, is_of_state, writes_of
 from backfill_manager.model.records import RunKey
 
 

@@ -80,7 +80,7 @@ def test_killed_between_check_and_commit_or_after_it(runner: TaskRunner, table: 
     work = writes(table, bad=0)
 
     def dies(ctx: Any) -> int | None:
-        from backfill_manager.execution import exactly_once_writer, row_checks
+        from backfill_manager.execution.output import exactly_once_writer, row_checks
 
         name, _, method = dies_after.partition(".")
         owner = getattr(row_checks if name == "RowChecks" else exactly_once_writer, name)

@@ -15,7 +15,7 @@ from backfill_manager.clock import SystemClock
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import AccessedTable, Failed, Skipped, Succeeded, TaskEnded, TaskLogged
 from backfill_manager.execution.secrets import MAX_BYTES, FoundSecret, NoSecret, Secrets
-from backfill_manager.execution.task_log import MAX_CHARS, LogLines
+from backfill_manager.execution.task_processes.task_log import MAX_CHARS, LogLines
 from backfill_manager.masking import MASK, mask_text
 from backfill_manager.settings import SecretSettings
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backfill_manager.errors import InvalidInput, WrongJava
-from backfill_manager.execution import jars, session
 from backfill_manager.execution.error_format import one_line
-from backfill_manager.execution.session import (
+from backfill_manager.execution.spark import jars, session
+from backfill_manager.execution.spark.session import (
     NICENESS,
     fair_scheduler_xml,
     lower_jvm_thread_priority,
@@ -68,7 +68,7 @@ def test_jars_in_the_cache_are_taken_without_java_or_network(tmp_path: Path, mon
     for jar in there:
         jar.touch()
     assert jars.jar_paths(jars.DELTA) == [str(jar) for jar in there]
-    command = [sys.executable, "-m", "backfill_manager.execution.jars"]
+    command = [sys.executable, "-m", "backfill_manager.execution.spark.jars"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == [
         str(jar) for jar in there
     ]

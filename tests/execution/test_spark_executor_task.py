@@ -130,7 +130,7 @@ def test_on_a_cluster_nothing_of_ours_is_installed_and_it_works_all_the_same(tmp
         import os, pickle, sys
         sys.path.insert(0, sys.argv[1])
         from support.executor_fixture import EventRecorder, an_executor
-        from backfill_manager.execution.session import build_session
+        from backfill_manager.execution.spark.session import build_session
 
         with open(sys.argv[2], "rb") as file:
             launch = pickle.load(file)

@@ -10,7 +10,7 @@ import pytest
 from support.executor_fixture import TaskRunner, a_launch
 
 from backfill_manager.execution.messages import Succeeded, TaskEnded, TaskLaunch
-from backfill_manager.execution.spark_status import BEHIND_S, MAX_STAGES, SparkStatus
+from backfill_manager.execution.spark.spark_status import BEHIND_S, MAX_STAGES, SparkStatus
 from backfill_manager.schemas.resources import SparkStages
 
 ROWS = 1_000_000

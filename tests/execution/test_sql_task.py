@@ -14,13 +14,13 @@ from support.executor_fixture import PATIENCE, TaskRunner, a_launch, day, rows_o
 from support.manager_process import wait_for
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
+from backfill_manager.execution.lineage.written_tables import written_by
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
-from backfill_manager.execution.output_table import OutputTable
-from backfill_manager.execution.preview import Clones
-from backfill_manager.execution.spark_sql import parameters
-from backfill_manager.execution.table_turns import PROCESS_TURNS, TurnHolder
-from backfill_manager.execution.write_context import StateIdentity
-from backfill_manager.execution.written_tables import written_by
+from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.output.preview import Clones
+from backfill_manager.execution.output.table_turns import PROCESS_TURNS, TurnHolder
+from backfill_manager.execution.output.write_context import StateIdentity
+from backfill_manager.execution.tasks.spark_sql import parameters
 from backfill_manager.planning.rendering import PlannedRun, render
 from backfill_manager.store.sql_guard import identifier, spark_statements, string_literal
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from backfill_manager.clock import UTC
 from backfill_manager.execution.interval import Interval, bounds, ends
-from backfill_manager.execution.staged_write import Replaced, StagedWrite
+from backfill_manager.execution.output.staged_write import Replaced, StagedWrite
 
 FROM, TO = datetime(2013, 1, 2, tzinfo=UTC), datetime(2013, 1, 3, tzinfo=UTC)
 LONG = "a key of more than thirty-two characters"

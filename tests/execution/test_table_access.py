@@ -14,8 +14,8 @@ from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 from support.executor_fixture import TaskRunner, a_launch
 
+from backfill_manager.execution.lineage.table_access import TableAccesses
 from backfill_manager.execution.messages import AccessedTable, Failed, Succeeded, TaskEnded, TaskLaunch
-from backfill_manager.execution.table_access import TableAccesses
 
 
 @pytest.fixture

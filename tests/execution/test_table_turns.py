@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from backfill_manager.errors import AbandonedTry
-from backfill_manager.execution.table_turns import TableTurn, TableTurns, TurnHolder
+from backfill_manager.execution.output.table_turns import TableTurn, TableTurns, TurnHolder
 
 PATIENCE = 60.0
 

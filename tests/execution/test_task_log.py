@@ -9,8 +9,8 @@ from support.executor_fixture import a_launch
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.execution.messages import CheckedWrite, Succeeded
-from backfill_manager.execution.row_checks import CheckResults
-from backfill_manager.execution.task_log import (
+from backfill_manager.execution.output.row_checks import CheckResults
+from backfill_manager.execution.task_processes.task_log import (
     BETWEEN_ERRORS,
     HEAD_LINES,
     MAX_CHARS,

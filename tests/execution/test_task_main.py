@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 from support.executor_fixture import PATIENCE, THIS_STATE, a_launch
 
-from backfill_manager.execution.spark_job_group import SparkJobGroup
-from backfill_manager.execution.task_main import TaskOrder, TaskStopped, _Manager
-from backfill_manager.execution.task_spark import TaskSpark
+from backfill_manager.execution.spark.spark_job_group import SparkJobGroup
+from backfill_manager.execution.task_processes.task_main import TaskOrder, TaskStopped, _Manager
+from backfill_manager.execution.task_processes.task_spark import TaskSpark
 from backfill_manager.processes.channel import Channel
 
 

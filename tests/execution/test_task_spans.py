@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backfill_manager.execution import task_spans
+from backfill_manager.execution.task_processes import task_spans
 
 
 def test_a_try_that_makes_too_many_spans_says_so_once(

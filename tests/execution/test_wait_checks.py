@@ -14,7 +14,12 @@ from pyspark.sql import SparkSession
 from backfill_manager import condition, file, rows
 from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.wait_checks import look_for_condition, look_for_file, look_for_rows, wait_checks_of_plan
+from backfill_manager.execution.inputs.wait_checks import (
+    look_for_condition,
+    look_for_file,
+    look_for_rows,
+    wait_checks_of_plan,
+)
 from backfill_manager.planning.wait_conditions import WaitCheck
 from backfill_manager.store import file_values
 from backfill_manager.testing import days

@@ -23,7 +23,7 @@ from support.azure_server import (
 WAREHOUSE = f"abfs://{CONTAINER}@{HOST}/warehouse"
 SCRIPT = """
 import json, sys
-from backfill_manager.execution.session import build_session
+from backfill_manager.execution.spark.session import build_session
 
 warehouse, conf = sys.argv[1], json.loads(sys.argv[2])
 spark = build_session(pools=[], master="local[1]", warehouse=warehouse, conf=conf)
@@ -40,7 +40,7 @@ spark.stop()
 @pytest.mark.skipif(find_azurite() is None, reason=WHERE_TO_GET_IT)
 @pytest.mark.skipif(
     not has_connector(),
-    reason="`python -m backfill_manager.execution.connectors abfss://` fetches the connector",
+    reason="`python -m backfill_manager.execution.spark.connectors abfss://` fetches the connector",
 )
 def test_a_table_is_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with azure_server(tmp_path) as address:

@@ -14,7 +14,7 @@ import pytest
 from support.drafted import Drafted
 
 from backfill_manager.execution.messages import Skipped, Succeeded
-from backfill_manager.execution.spark_executor_runtime import TaskSkipped
+from backfill_manager.execution.tasks.spark_executor_runtime import TaskSkipped
 from backfill_manager.importers.airflow.templates import as_sql
 from backfill_manager.importers.airflow.translate import translate
 from backfill_manager.importers.files import convert

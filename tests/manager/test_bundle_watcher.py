@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 
 from backfill_manager.dags.catalog import DagCatalog
-from backfill_manager.manager import bundle_watcher
-from backfill_manager.manager.bundle_watcher import MIN_INTERVAL_S, AllBundlesParsed, BundleWatcher, ParseResult
+from backfill_manager.manager.services import bundle_watcher
+from backfill_manager.manager.services.bundle_watcher import (
+    MIN_INTERVAL_S,
+    AllBundlesParsed,
+    BundleWatcher,
+    ParseResult,
+)
 from backfill_manager.manager.tick_context import ParseRequest
 from backfill_manager.settings import BundleSettings, LimitSettings
 from backfill_manager.testing import FakeClock

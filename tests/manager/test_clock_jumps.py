@@ -10,7 +10,7 @@ import pytest
 from support.scenarios import at, never, nothing_hangs
 
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
-from backfill_manager.manager.pruner import Pruner
+from backfill_manager.manager.maintenance.pruner import Pruner
 from backfill_manager.manager.steady_clock import Doubt, SteadyClock, doubt_of
 from backfill_manager.manager.tick import MAX_SLEEP_S
 from backfill_manager.model import states as s

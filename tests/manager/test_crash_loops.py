@@ -22,8 +22,8 @@ from backfill_manager.execution.messages import (
     Succeeded,
     TaskLaunch,
 )
-from backfill_manager.manager.crash_loops import ALONE_FOR_S, BACK_OFF_S
-from backfill_manager.manager.short_leadership import compact_state
+from backfill_manager.manager.decisions.crash_loops import ALONE_FOR_S, BACK_OFF_S
+from backfill_manager.manager.maintenance.short_leadership import compact_state
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance, TaskTry
 from backfill_manager.settings import Settings

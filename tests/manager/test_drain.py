@@ -9,7 +9,7 @@ import pytest
 
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.event_queue import EventQueue
-from backfill_manager.manager.pruner import Pruner
+from backfill_manager.manager.maintenance.pruner import Pruner
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 

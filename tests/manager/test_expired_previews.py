@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from manager.test_preview_stories import previewed
 
-from backfill_manager.manager.table_jobs import TableJobs
+from backfill_manager.manager.services.table_jobs import TableJobs
 from backfill_manager.model.records import Response
 from backfill_manager.schemas import request_kinds
 

@@ -10,7 +10,7 @@ from support.scenarios import clear, never, nothing_hangs, response_to
 
 from backfill_manager.clock import FIRST_INSTANT, UTC
 from backfill_manager.execution import messages as m
-from backfill_manager.manager.retention import Sweep
+from backfill_manager.manager.maintenance.retention import Sweep
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TABLES, Record, columns
 from backfill_manager.settings import RetentionSettings

@@ -8,7 +8,7 @@ import pytest
 
 from backfill_manager.execution import messages as m
 from backfill_manager.execution.messages import TaskLaunch
-from backfill_manager.manager.logged_changes import MAX_LINES, MAX_TEXT_CHARS, logged_changes
+from backfill_manager.manager.telemetry.logged_changes import MAX_LINES, MAX_TEXT_CHARS, logged_changes
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import TaskInstance

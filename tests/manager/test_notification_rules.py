@@ -15,9 +15,10 @@ from support.scenarios import accepted, never, refused
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.errors import InvalidConfig, SparkGone, StateError
 from backfill_manager.execution import messages as m
+from backfill_manager.manager.decisions.notification_rules import new_notifications
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
-from backfill_manager.manager.notification_rules import new_notifications
-from backfill_manager.manager.notification_sender import (
+from backfill_manager.manager.maintenance.short_leadership import compact_state
+from backfill_manager.manager.services.notification_sender import (
     ATTEMPTS,
     GIVE_UP_AFTER,
     RETRY_S,
@@ -26,8 +27,7 @@ from backfill_manager.manager.notification_sender import (
     compose,
     flush,
 )
-from backfill_manager.manager.notification_settings import Target, targets_of
-from backfill_manager.manager.short_leadership import compact_state
+from backfill_manager.manager.services.notification_settings import Target, targets_of
 from backfill_manager.manager.tick import TickMetrics
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Notification

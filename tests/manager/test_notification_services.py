@@ -19,14 +19,14 @@ from support.http_sink import http_sink
 from support.service_proxy import ServiceProxy, service_proxy
 
 from backfill_manager.clock import EPOCH
-from backfill_manager.manager.notification_sender import (
+from backfill_manager.manager.services.notification_sender import (
     MAX_TEXT_CHARS,
     READ_TIMEOUT_S,
     AppriseChannel,
     as_markdown,
     compose,
 )
-from backfill_manager.manager.notification_settings import Target
+from backfill_manager.manager.services.notification_settings import Target
 from backfill_manager.model.records import Notification
 
 pytestmark = pytest.mark.filterwarnings("ignore:Unverified HTTPS request")

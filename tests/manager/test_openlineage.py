@@ -19,8 +19,8 @@ from support.scenarios import accepted, clear
 from backfill_manager.clock import EPOCH
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution import messages as m
-from backfill_manager.manager.openlineage_events import PRODUCER, LineageEvents
-from backfill_manager.manager.openlineage_sender import ANSWER_TIMEOUT_S, OpenLineageSender, make_client
+from backfill_manager.manager.telemetry.openlineage_events import PRODUCER, LineageEvents
+from backfill_manager.manager.telemetry.openlineage_sender import ANSWER_TIMEOUT_S, OpenLineageSender, make_client
 from backfill_manager.model.records import DagRun, RunKey
 from backfill_manager.schemas import request_kinds
 from backfill_manager.settings.model import OpenLineageSettings

@@ -10,13 +10,13 @@ import threading
 
 import pytest
 
-from backfill_manager.manager.parent_watchdog import LOST_EXIT_CODE
+from backfill_manager.manager.services.parent_watchdog import LOST_EXIT_CODE
 from backfill_manager.process_info import is_process_alive
 
 # The child writes into the pipe that it shares with the test; the read ends when the last writer is gone.
 CHILD = """
 import os, signal, sys, threading
-from backfill_manager.manager.parent_watchdog import end_with_parent
+from backfill_manager.manager.services.parent_watchdog import end_with_parent
 ended = threading.Event()
 def on_signal(signum, frame):
     os.write(1, b"signalled\\n")  # `print` may be at work when the signal comes, and does not enter itself

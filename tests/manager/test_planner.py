@@ -12,7 +12,7 @@ import pytest
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import StateError
-from backfill_manager.manager.planner import ATTEMPTS, RETRY_INTERVAL_S, WARM_UPS, Planner, PlanResult
+from backfill_manager.manager.services.planner import ATTEMPTS, RETRY_INTERVAL_S, WARM_UPS, Planner, PlanResult
 from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.schemas.request_kinds import BACKFILL_CREATE

@@ -10,11 +10,11 @@ import pytest
 from support.scenarios import Killed, Mortal, accepted, refused
 
 from backfill_manager.execution.messages import AccessedTable, Failed, Outcome, Succeeded, TaskLaunch
-from backfill_manager.execution.preview_parts import WriteOfTry
-from backfill_manager.execution.promote import Promoted
+from backfill_manager.execution.promote_revert.preview_parts import WriteOfTry
+from backfill_manager.execution.promote_revert.promote import Promoted
+from backfill_manager.manager.operations.previews import expired
 from backfill_manager.manager.prefetch import refill
-from backfill_manager.manager.previews import expired
-from backfill_manager.manager.table_jobs import PreviewsExpired, TableJobResult
+from backfill_manager.manager.services.table_jobs import PreviewsExpired, TableJobResult
 from backfill_manager.manager.tick_context import PreviewJob
 from backfill_manager.model.records import DagRun, Response, TableAccess
 from backfill_manager.schemas import request_kinds

@@ -17,10 +17,10 @@ from backfill_manager.dags.bundles.snapshot import take
 from backfill_manager.dags.bundles.source import BEING_MADE
 from backfill_manager.errors import StateError
 from backfill_manager.execution.messages import Failed, Succeeded
-from backfill_manager.manager import retention
-from backfill_manager.manager.pruner import Pruner
+from backfill_manager.manager.maintenance import retention
+from backfill_manager.manager.maintenance.pruner import Pruner
+from backfill_manager.manager.maintenance.retention import Sweep
 from backfill_manager.manager.recovery import restore_state
-from backfill_manager.manager.retention import Sweep
 from backfill_manager.manager.tick import MAX_SLEEP_S
 from backfill_manager.model import states as s
 from backfill_manager.model.records import (

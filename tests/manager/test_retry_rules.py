@@ -10,7 +10,7 @@ from support.state_changes import AT
 from support.state_changes import task as task_instance
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.manager.apply_outcomes import after_failure, retry_delay_s
+from backfill_manager.manager.decisions.apply_outcomes import after_failure, retry_delay_s
 
 TASK = TaskSpec("t", retries=2, retry_delay=60.0, retry_backoff=2.0, max_retry_delay=600.0)
 

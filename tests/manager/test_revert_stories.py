@@ -14,9 +14,9 @@ from support.scenarios import Killed, Mortal, accepted, clear, refused
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import AccessedTable, Failed, Succeeded, TaskLaunch
-from backfill_manager.execution.preview_parts import WriteOfTry
-from backfill_manager.execution.revert import Reverted
-from backfill_manager.manager.reverts import readers
+from backfill_manager.execution.promote_revert.preview_parts import WriteOfTry
+from backfill_manager.execution.promote_revert.revert import Reverted
+from backfill_manager.manager.operations.reverts import readers
 from backfill_manager.model.records import DagRun, Response, TableAccess
 from backfill_manager.planning.backfill_plan import existing_runs
 from backfill_manager.queries.runs import timeline

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backfill_manager.execution.spark_health import spark_gone_reason, temporary_folders
-from backfill_manager.manager.spark_monitor import SPARK_INTERVAL_S, TOUCH_INTERVAL_S, SparkMonitor
+from backfill_manager.execution.spark.spark_health import spark_gone_reason, temporary_folders
+from backfill_manager.manager.services.spark_monitor import SPARK_INTERVAL_S, TOUCH_INTERVAL_S, SparkMonitor
 from backfill_manager.testing import FakeClock
 
 if TYPE_CHECKING:

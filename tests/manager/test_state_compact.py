@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import LostLease
+from backfill_manager.manager.maintenance.short_leadership import compact_state
 from backfill_manager.manager.recovery import restore_state
-from backfill_manager.manager.short_leadership import compact_state
 from backfill_manager.manager.tick_decisions import Decisions
 from backfill_manager.model.records import TABLES, DagRun, Manager, Response, TaskTry
 from backfill_manager.model.transitions import Changes

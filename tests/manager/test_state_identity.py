@@ -15,7 +15,7 @@ from support.recorded_state import recorded_state
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import Refused, StateCopied
 from backfill_manager.manager.leader_election import LeaderElector
-from backfill_manager.manager.short_leadership import adopt_state
+from backfill_manager.manager.maintenance.short_leadership import adopt_state
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Manager

@@ -26,8 +26,8 @@ from support.recorded_state import go_on, recorded_state, rows_of
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import InvalidInput, StateError
-from backfill_manager.manager.short_leadership import adopt_state
-from backfill_manager.manager.state_transfer import export_state, import_state
+from backfill_manager.manager.maintenance.short_leadership import adopt_state
+from backfill_manager.manager.maintenance.state_transfer import export_state, import_state
 from backfill_manager.model.records import SCHEMA_VERSION, TABLES, BackfillItem, TaskInstance
 from backfill_manager.settings import Settings
 from backfill_manager.store.base import Store
@@ -416,7 +416,7 @@ KILLED = """
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from backfill_manager.manager.state_transfer import export_state, import_state
+from backfill_manager.manager.maintenance.state_transfer import export_state, import_state
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 
 def wait(_):

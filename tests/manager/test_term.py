@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backfill_manager.errors import BackfillManagerError, StateLost, StateUnavailable
-from backfill_manager.execution.session import SparkProvider
+from backfill_manager.execution.spark.session import SparkProvider
 from backfill_manager.manager import manager as composition
 from backfill_manager.manager.leader_election import LeaderElector
 from backfill_manager.manager.manager import Term

@@ -18,9 +18,9 @@ from support.scenarios import accepted, clear
 
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution import messages as m
-from backfill_manager.manager.bounded_sender import BoundedSender
-from backfill_manager.manager.trace_sender import TraceSender, make_exporter
-from backfill_manager.manager.trace_spans import TraceIds, TraceSpans
+from backfill_manager.manager.telemetry.bounded_sender import BoundedSender
+from backfill_manager.manager.telemetry.trace_sender import TraceSender, make_exporter
+from backfill_manager.manager.telemetry.trace_spans import TraceIds, TraceSpans
 from backfill_manager.model.records import Backfill, DagRun, Request
 from backfill_manager.settings.model import OpenTelemetrySettings
 from backfill_manager.store.base import Condition

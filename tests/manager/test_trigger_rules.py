@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.manager.trigger_rules import evaluate, run_outcome
+from backfill_manager.manager.decisions.trigger_rules import evaluate, run_outcome
 from backfill_manager.model import states as s
 from backfill_manager.model.states import TRIGGER_RULES
 

@@ -13,8 +13,8 @@ import pytest
 from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.versions import Submission
-from backfill_manager.manager.bundle_watcher import ParseResult
-from backfill_manager.manager.planner import PlanResult
+from backfill_manager.manager.services.bundle_watcher import ParseResult
+from backfill_manager.manager.services.planner import PlanResult
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest
 from backfill_manager.model.records import Pool, Request, Response
 from backfill_manager.planning.backfill_plan import BackfillPlan

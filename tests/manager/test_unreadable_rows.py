@@ -15,7 +15,7 @@ from backfill_manager.dags.importing.loader import ParsedFile
 from backfill_manager.dags.stored_definition import definition_of
 from backfill_manager.dags.versions import Submission
 from backfill_manager.execution import messages as m
-from backfill_manager.manager.retention import Sweep
+from backfill_manager.manager.maintenance.retention import Sweep
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions
 from backfill_manager.model.records import DagRow, DagVersion, Pool, Record

@@ -15,8 +15,8 @@ from support.scenarios import accepted, clear
 from backfill_manager import condition, file, rows
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.execution import messages as m
-from backfill_manager.execution.wait_checks import Found
-from backfill_manager.manager.wait_checker import WaitChecker, WaitCheckers, WaitsChecked
+from backfill_manager.execution.inputs.wait_checks import Found
+from backfill_manager.manager.services.wait_checker import WaitChecker, WaitCheckers, WaitsChecked
 from backfill_manager.model import states as s
 from backfill_manager.planning.wait_conditions import Seen, WaitCheck
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days

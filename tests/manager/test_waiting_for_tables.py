@@ -11,7 +11,7 @@ from support.scenarios import accepted, clear, next_due
 from backfill_manager import dag, task
 from backfill_manager.errors import InvalidDag
 from backfill_manager.execution import messages as m
-from backfill_manager.manager.retention import Sweep
+from backfill_manager.manager.maintenance.retention import Sweep
 from backfill_manager.model import states as s
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days

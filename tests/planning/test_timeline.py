@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_manager.clock import UTC, parse_instant
-from backfill_manager.manager.create_run import make_run
+from backfill_manager.manager.decisions.create_run import make_run
+from backfill_manager.manager.decisions.schedule import lookback_depth
 from backfill_manager.manager.prefetch import prefetch, timeline_around
-from backfill_manager.manager.schedule import lookback_depth
 from backfill_manager.manager.state import ActiveBackfill
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c

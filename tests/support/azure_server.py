@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from backfill_manager.execution.connectors import AZURE
+from backfill_manager.execution.spark.connectors import AZURE
 from backfill_manager.user_cache import cache_folder
 from support.manager_process import wait_for
 

@@ -32,8 +32,8 @@ from backfill_manager.clock import UTC, Clock, SystemClock
 from backfill_manager.execution import messages as m
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import LeaderElector
-from backfill_manager.manager.planner import PlanResult
 from backfill_manager.manager.recovery import restore_state
+from backfill_manager.manager.services.planner import PlanResult
 from backfill_manager.manager.tick import TickLoop, TickMetrics
 from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.clock import SystemClock
-from backfill_manager.execution.session import build_session
+from backfill_manager.execution.spark.session import build_session
 from backfill_manager.manager.manager import run_manager
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, Pool, TaskInstance

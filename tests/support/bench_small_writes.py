@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.clock import SystemClock, parse_instant
 from backfill_manager.execution.messages import Event, Succeeded, TaskEnded
-from backfill_manager.execution.session import build_session
+from backfill_manager.execution.spark.session import build_session
 from backfill_manager.model.records import Pool
 from support.bench_tries import cpu_by_process
 from support.executor_fixture import a_launch, an_executor, fork_servers
@@ -39,7 +39,7 @@ from backfill_manager import dag, task
 def work_dag():
     @task
     def work(ctx):
-        from backfill_manager.execution import task_spark
+        from backfill_manager.execution.task_processes import task_spark
         start, end = (int(at.timestamp()) for at in ctx.interval)
         rows = ctx.spark.range(1000).selectExpr(f"timestamp_seconds({start} + id % ({end} - {start})) AS at", "id AS value")
         calls, send = [], task_spark._Connection.send_command

@@ -30,7 +30,7 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseS
 
 
 def make(archive: Path) -> None:
-    from backfill_manager.execution.session import build_session
+    from backfill_manager.execution.spark.session import build_session
 
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         made = Path(folder) / archive.name

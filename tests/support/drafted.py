@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from backfill_manager.dags.authoring import Dag
-from backfill_manager.execution.spark_executor_runtime import TaskSkipped
+from backfill_manager.execution.tasks.spark_executor_runtime import TaskSkipped
 from backfill_manager.importers.draft import Draft
 
 

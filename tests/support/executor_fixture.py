@@ -28,7 +28,7 @@ from backfill_manager.execution.messages import (
     TaskLogged,
     TaskStarted,
 )
-from backfill_manager.execution.write_context import StateIdentity
+from backfill_manager.execution.output.write_context import StateIdentity
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
 from backfill_manager.processes.fork_server_client import ForkServers
 from support.file_signals import FileBarrier, FileSignal

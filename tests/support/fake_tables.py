@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from backfill_manager.execution.preview_parts import WriteOfTry
-from backfill_manager.execution.promote import Promoted
-from backfill_manager.execution.revert import Reverted
-from backfill_manager.manager.previews import successful_runs
-from backfill_manager.manager.table_jobs import TableJobResult
+from backfill_manager.execution.promote_revert.preview_parts import WriteOfTry
+from backfill_manager.execution.promote_revert.promote import Promoted
+from backfill_manager.execution.promote_revert.revert import Reverted
+from backfill_manager.manager.operations.previews import successful_runs
+from backfill_manager.manager.services.table_jobs import TableJobResult
 from backfill_manager.manager.tick_context import PreviewJob, RevertJob
 from backfill_manager.model.records import TableAccess
 from backfill_manager.schemas import request_kinds

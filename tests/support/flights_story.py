@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from backfill_manager.cli.app import run
 from backfill_manager.cli.context import CliContext
-from backfill_manager.execution.catalog import register_tables
+from backfill_manager.execution.spark.catalog import register_tables
 from backfill_manager.settings import Settings, load_settings
 from support.manager_process import PatientClock, manager_in_thread
 

@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo
 from backfill_manager.clock import UTC, format_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import Failed, LaunchKey, Outcome, Skipped, Succeeded, TaskLaunch
-from backfill_manager.manager.callbacks import NOTHING_TO_REPORT
+from backfill_manager.manager.decisions.callbacks import NOTHING_TO_REPORT
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Response, TaskInstance, TaskTry
 from backfill_manager.model.transitions import NOT_SELECTED

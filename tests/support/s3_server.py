@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backfill_manager.execution.connectors import S3
+from backfill_manager.execution.spark.connectors import S3
 
 BUCKET = "bucket"
 

@@ -10,7 +10,7 @@ from support.busy_state import put
 from support.page_checks import Page, wrongs
 from support.page_client import browser_of
 
-from backfill_manager.manager.notification_sender import compose
+from backfill_manager.manager.services.notification_sender import compose
 from backfill_manager.model.records import Notification
 from backfill_manager.settings import Settings
 from backfill_manager.testing import FakeClock, InMemoryManager

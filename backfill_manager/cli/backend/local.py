@@ -190,7 +190,7 @@ class LocalBackend:
 
         @cache
         def counter() -> CountRows:
-            from backfill_manager.execution.interval_rows import rows_counter
+            from backfill_manager.execution.inputs.interval_rows import rows_counter
 
             return rows_counter(held.enter_context(local_spark(self.context)))
 

@@ -116,9 +116,9 @@ def _plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document
 
 def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
     from backfill_manager.cli.backend.local_spark import local_spark
-    from backfill_manager.execution.input_statistics import input_files
-    from backfill_manager.execution.interval_rows import rows_counter
-    from backfill_manager.execution.wait_checks import wait_checks_of_plan
+    from backfill_manager.execution.inputs.input_statistics import input_files
+    from backfill_manager.execution.inputs.interval_rows import rows_counter
+    from backfill_manager.execution.inputs.wait_checks import wait_checks_of_plan
     from backfill_manager.planning.batch_forecast import with_batch_limits
     from backfill_manager.planning.dry_run import with_dry_run
     from backfill_manager.planning.make_plan import make_plan

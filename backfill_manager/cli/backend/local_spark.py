@@ -36,7 +36,7 @@ def local_spark(context: CliContext) -> Iterator[Any]:
 
 def start_spark(context: CliContext) -> Any:
     """A SparkSession as the settings say. It ends with the process, unless it is stopped before."""
-    from backfill_manager.execution.session import build_session
+    from backfill_manager.execution.spark.session import build_session
 
     settings = context.settings
     pools = [Pool(name=p.name, slots=p.slots, weight=p.weight, min_share=p.min_share) for p in settings.pools]

@@ -24,7 +24,7 @@ def check(context: CliContext) -> None:
     context.refuse_server("the configuration of this machine")
     from backfill_manager.dags.bundles.environment import check_environments
     from backfill_manager.dags.parsers.registry import check_parsers
-    from backfill_manager.manager.notification_settings import targets_of
+    from backfill_manager.manager.services.notification_settings import targets_of
     from backfill_manager.settings import DEFAULT_CONF
 
     settings, places = context.settings_and_places
@@ -32,12 +32,12 @@ def check(context: CliContext) -> None:
     check_environments(settings, places)
     # Targets in the environment are checked by `bfm doctor`, where the manager runs.
     if in_file := [one for one in settings.notifications if one.url is not None]:
-        from backfill_manager.manager.notification_sender import AppriseChannel
+        from backfill_manager.manager.services.notification_sender import AppriseChannel
 
         for target in targets_of(in_file):
             AppriseChannel(target)
     if settings.openlineage is not None:
-        from backfill_manager.manager.openlineage_sender import make_client
+        from backfill_manager.manager.telemetry.openlineage_sender import make_client
 
         make_client(settings.openlineage)
     named = context.conf or context.environ.get("BFM_CONF")

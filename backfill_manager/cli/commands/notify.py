@@ -61,8 +61,8 @@ def test(
     """
     import socket
 
-    from backfill_manager.manager.notification_sender import AppriseChannel
-    from backfill_manager.manager.notification_settings import targets_of
+    from backfill_manager.manager.services.notification_sender import AppriseChannel
+    from backfill_manager.manager.services.notification_settings import targets_of
 
     context.refuse_server("the configuration of this machine")
     known = [one.name for one in context.settings.notifications]

@@ -68,7 +68,7 @@ def check(
 
     backend = context.local_backend("see by `bfm manager status` whether the server can read it")
     if repair:
-        from backfill_manager.manager.state_repair import repair_state
+        from backfill_manager.manager.maintenance.state_repair import repair_state
 
         for line in repair_state(backend.any_store, context.settings, context.clock, note=context.out.note):
             context.out.note(line)
@@ -95,7 +95,7 @@ def compact(context: CliContext) -> None:
     done = _by_manager(backend, STATE_COMPACT) if backend.has_active_manager() else None
     files = None if done is None else done["files"]
     if files is None:
-        from backfill_manager.manager.short_leadership import compact_state
+        from backfill_manager.manager.maintenance.short_leadership import compact_state
 
         files = compact_state(backend.store, context.settings, context.clock)
     rows = [{"table": table, "files": number} for table, number in files.items()]
@@ -122,8 +122,8 @@ def prune(
 
 
 def _pruned_here(context: CliContext, backend: LocalBackend, *, dry_run: bool) -> dict[str, int]:
-    from backfill_manager.manager.retention import Sweep, ages
-    from backfill_manager.manager.short_leadership import prune_state
+    from backfill_manager.manager.maintenance.retention import Sweep, ages
+    from backfill_manager.manager.maintenance.short_leadership import prune_state
     from backfill_manager.manager.snapshots import own_snapshots
 
     settings, store = context.settings, backend.store
@@ -182,7 +182,7 @@ def adopt(
     backend = context.local_backend()
     if as_copy == as_original:
         raise InvalidInput("Choose what this state is: --as-copy or --as-original.")
-    from backfill_manager.manager.short_leadership import adopt_state
+    from backfill_manager.manager.maintenance.short_leadership import adopt_state
 
     store = backend.store
     store.init()
@@ -210,8 +210,8 @@ def export(
 
     Example: [cyan]bfm state export ./back-up-of-monday.tar[/]
     """
+    from backfill_manager.manager.maintenance.state_transfer import export_state
     from backfill_manager.manager.snapshots import snapshots_folder
-    from backfill_manager.manager.state_transfer import export_state
 
     store = context.local_backend().store
     snapshots = snapshots_folder(context.settings, store.root)
@@ -233,14 +233,14 @@ def import_(
 
     Example: [cyan]bfm --state ./restored state import ./back-up-of-monday.tar[/]
     """
+    from backfill_manager.manager.maintenance.state_transfer import import_state
     from backfill_manager.manager.snapshots import snapshots_folder
-    from backfill_manager.manager.state_transfer import import_state
 
     store, settings = context.local_backend().any_store, context.settings
     snapshots, as_copy = snapshots_folder(settings, store.root), None if as_original else context.clock
     manifest = import_state(store, Path(source), snapshots, context.out.note, as_copy=as_copy)
     if as_original and manifest["tables"]["manager"]["rows"]:
-        from backfill_manager.manager.short_leadership import adopt_state
+        from backfill_manager.manager.maintenance.short_leadership import adopt_state
 
         adopt_state(store, settings, context.clock, "original")
     rows = sum(table["rows"] for table in manifest["tables"].values())

@@ -1,5 +1,5 @@
 -- Intervals, dates or partitions -> the items of a backfill: judged against the runs that exist already (`reprocess`, in flight,
--- not complete yet), numbered in the order of making. manager/backfill_runs.py judges once more when a run is made, as others may
+-- not complete yet), numbered in the order of making. manager/decisions/backfill_runs.py judges once more when a run is made, as others may
 -- have made one meanwhile.
 --
 -- wanted: place (what the order goes by), logical_date, interval_start, interval_end (epoch micros), partition_key, and

@@ -24,7 +24,7 @@ venv=${BFM_VENV:-/opt/backfill-manager/venv}
 archive=${BFM_VENV_ARCHIVE:-/opt/backfill-manager/venv.tar.gz}
 conf=${BFM_CONF:-$here/manager.yaml}
 
-jars=$("$venv/bin/python" -m backfill_manager.execution.connectors "${BFM_WAREHOUSE:-s3a://}" | paste -sd, -)
+jars=$("$venv/bin/python" -m backfill_manager.execution.spark.connectors "${BFM_WAREHOUSE:-s3a://}" | paste -sd, -)
 options=(
     --master yarn --deploy-mode "$mode" --name backfill_manager
     --properties-file "$here/spark-defaults.conf" --jars "$jars" --archives "$archive#environment"

@@ -1,0 +1,1 @@
+"""Which tables and columns a try reads and writes."""

@@ -1,0 +1,216 @@
+"""The Spark session of the manager, of `dags test`, of a dry run without a manager, of the tests: one builder for all.
+
+Under spark-submit the session exists already in all that must be given at submit time (jars, extensions, scheduler
+mode); `submit_conf` is what `spark-submit.sh` and this builder share. Session and process are in UTC.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from xml.sax.saxutils import quoteattr
+
+from backfill_manager.errors import InvalidConfig
+from backfill_manager.execution.error_format import one_line, silence_query_loggers
+from backfill_manager.execution.spark.connectors import connector_conf, spark_jars
+from backfill_manager.execution.spark.jars import java
+from backfill_manager.execution.spark.provided_session import find_session, refuse_remote
+from backfill_manager.execution.spark.spark_health import ignore_stopped_context, spark_gone_reason
+from backfill_manager.model.records import Pool
+from backfill_manager.settings import Settings
+from backfill_manager.store.uri import is_local
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONTROL_POOL = "control"
+
+# Why each: docs/design-decisions.md, "Spark settings".
+BASE_CONF: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "5000",
+    "spark.sql.ui.retainedExecutions": "100",
+    "spark.cleaner.periodicGC.interval": "15min",
+    "spark.sql.subquery.maxThreadThreshold": "128",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.allFilesInCrc.thresholdNumFiles": "500",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Without it `spark.sql(text, args=...)` loses its arguments: Delta's parser drops them (delta-io/delta#7640).
+    "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
+}
+LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")  # of Spark and its libraries
+NICENESS = 10  # of 19; a process that is nicer by 10 gets a tenth of a contested core
+LOCAL_CONF: Mapping[str, str] = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.broadcast.blockSize": "256k",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def fair_scheduler_xml(pools: Iterable[Pool]) -> str:
+    """The allocation file: every pool by name, FAIR inside; `control` (planning) comes before all of them."""
+    named = [(quoteattr(pool.name), "FAIR", pool.weight, pool.min_share) for pool in pools]
+    rows = [
+        f"  <pool name={name}><schedulingMode>{mode}</schedulingMode>"
+        f"<weight>{weight}</weight><minShare>{min_share}</minShare></pool>\n"
+        for name, mode, weight, min_share in (*named, (quoteattr(CONTROL_POOL), "FIFO", 1000, 1))
+    ]
+    return f'<?xml version="1.0"?>\n<allocations>\n{"".join(rows)}</allocations>\n'
+
+
+def query_thread_conf(pools: Iterable[Pool]) -> dict[str, str]:
+    """How many threads Spark has for the last stages of queries, and for their shuffles. A query takes one, and while it waits so
+    does each of its subqueries, so with too few of them all wait for ever: eight for each slot, as far as Spark allows."""
+    threads = str(min(1024, max(256, 8 * sum(pool.slots for pool in pools))))
+    return {
+        "spark.sql.resultQueryStage.maxThreadThreshold": threads,
+        "spark.sql.shuffleExchange.maxThreadThreshold": threads,
+    }
+
+
+def jars_beside_deltas(conf: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """`spark.jars` of the configuration, which would take the place of Delta's, and what else it has."""
+    others = {name: value for name, value in conf.items() if name != "spark.jars"}
+    return [jar for jar in conf.get("spark.jars", "").split(",") if jar], others
+
+
+def with_master(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
+    """The settings with `spark.master`, which `master` comes over, and what a driver needs that has no executors elsewhere."""
+    chosen = master or conf.get("spark.master") or "local[*]"
+    return {**(LOCAL_CONF if chosen.startswith("local") else {}), **conf, "spark.master": chosen}
+
+
+def build_session(
+    *, pools: Iterable[Pool], app_name: str = "backfill_manager", master: str | None = None, warehouse: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:  # fmt: skip
+    """A session with Delta, fair pools and UTC. `master=None` takes what spark-submit gave, else `local[*]`. `InvalidConfig` when
+    Spark refuses to start with these settings."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    pools = list(pools)
+    jars, conf = jars_beside_deltas(conf or {})
+    with tempfile.NamedTemporaryFile("w", prefix="bfm-pools-", suffix=".xml", encoding="utf-8") as pools_file:
+        pools_file.write(fair_scheduler_xml(pools))
+        pools_file.flush()  # Spark reads it when it starts, and never again
+        allocation_file = {"spark.scheduler.allocation.file": Path(pools_file.name).as_uri()}
+        settings = {**BASE_CONF, **query_thread_conf(pools), **allocation_file}
+        is_submitted = os.environ.get("SPARK_ENV_LOADED") or "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit
+        if not is_submitted:
+            java()
+            conf = with_master(master, conf)
+            settings |= {
+                # Else jobs/spark_driver.py has named them.
+                "spark.jars": ",".join([*spark_jars(warehouse or ""), *jars]),
+                "spark.ui.enabled": "false",
+                "spark.sql.ui.explainMode": "simple",
+            }
+        if warehouse:
+            settings |= {"spark.sql.warehouse.dir": warehouse, **connector_conf(warehouse)}
+        try:
+            with our_log_settings():
+                spark = SparkSession.builder.appName(app_name).config(map={**settings, **conf}).getOrCreate()
+        except (Py4JError, PySparkException) as error:
+            reason = one_line(error).rstrip(".")
+            raise InvalidConfig(
+                f"Spark does not start: {reason}. Correct `spark` in the configuration file, or the options of spark-submit."
+            ) from error
+    spark.sparkContext.setLogLevel("ERROR")
+    silence_query_loggers()
+    logging.getLogger().addFilter(is_not_of_py4j)
+    return spark
+
+
+@contextlib.contextmanager
+def our_log_settings() -> Iterator[None]:
+    """For a JVM that PySpark starts meanwhile. What a site has in Spark's conf folder, `SPARK_SUBMIT_OPTS` or
+    `spark.driver.extraJavaOptions` counts more."""
+    before = os.environ.get("SPARK_SUBMIT_OPTS")
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
+    if not (folder and any(Path(folder).glob("log4j2.*"))):
+        os.environ["SPARK_SUBMIT_OPTS"] = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} {before or ''}"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("SPARK_SUBMIT_OPTS", None)
+        else:
+            os.environ["SPARK_SUBMIT_OPTS"] = before
+
+
+def is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """For the root logger, which py4j gives the traceback of a call that failed on its way; the call raises as well."""
+    return Path(record.pathname).parent.name != "py4j"
+
+
+class SparkProvider:
+    """The session of a manager: one that was given, or that this process has already (a Databricks job's), which is left running;
+    or one that is built when it is first needed and stopped by `stop`. `InvalidConfig` where there is only Spark Connect."""
+
+    def __init__(self, settings: Settings, given: SparkSession | None = None) -> None:
+        refuse_remote(os.environ, settings.spark.conf, given and type(given))
+        self._settings, self._given, self._session = settings, given, given
+
+    def get(self, pools: Iterable[Pool] = ()) -> SparkSession:
+        """`pools` are those of the state; without any, those of the configuration."""
+        if self._session is None:
+            self._session = self._given = find_session()
+        if self._session is None:
+            configured = [Pool(p.name, p.slots, p.weight, p.min_share) for p in self._settings.pools]
+            warehouse = self._settings.warehouse
+            self._session = build_session(
+                pools=list(pools) or configured,
+                master=self._settings.spark.master,
+                warehouse=str(Path(warehouse).absolute()) if is_local(warehouse) else warehouse,
+                conf=self._settings.spark.conf,
+            )
+        return self._session
+
+    def gone_reason(self) -> str | None:
+        """Why Spark is gone; None while it is there, or has not been needed yet."""
+        return None if self._session is None else spark_gone_reason(self._session)
+
+    def lease_columns(self) -> dict[str, Any]:
+        """Columns of `Manager`."""
+        if self._session is None or self._session.sparkContext._jsc is None:
+            return {}
+        context = self._session.sparkContext
+        return {"application_id": context.applicationId, "spark_ui": context.uiWebUrl}
+
+    def stop(self) -> None:
+        if self._session is not None and self._given is None:
+            with ignore_stopped_context(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # PySpark warns of a JVM that has ended already
+                self._session.stop()
+
+
+def lower_jvm_thread_priority(spark: SparkSession) -> None:
+    """Where driver and tasks share one machine (`local[...]`), let the JVM's threads be nicer than this process, so that
+    no decision waits for a core that a backfill's tasks hold: a scheduled run that comes due beside a saturating backfill
+    ends after 1.2 times its idle time instead of 1.8 (tests/bench/test_isolation.py). Only Linux can tell threads apart."""
+    if not spark.sparkContext.master.startswith("local"):
+        return
+    jvm: Any = spark.sparkContext._jvm
+    threads = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/task")
+    if threads.is_dir():
+        for thread in threads.iterdir():  # those that they start later take after them
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # it has just ended; it is another user's
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)

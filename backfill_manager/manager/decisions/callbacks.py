@@ -1,0 +1,75 @@
+"""Callbacks: tasks of a run that report how one of its tasks, or the whole run, has ended. Pure.
+
+A callback waits (`none`) until what it watches has ended. If the end is of its kind (`on_failure`, ...), it is scheduled like
+any task: in the run's pool, with the run's version, with tries and a log of its own; else it is skipped. Callbacks of the
+whole run wait for those of its tasks. The run ends after them, and its outcome is computed without them.
+
+What a callback is given is derived from the task instances alone, so after a crash it is given the same again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.execution.messages import Ended
+from backfill_manager.manager.decisions.trigger_rules import run_outcome
+from backfill_manager.manager.state import ActiveRun
+from backfill_manager.manager.tick_context import Tick
+from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
+
+NOTHING_TO_REPORT: Final = "nothing to report"
+
+
+def add_callbacks(tick: Tick, run: ActiveRun) -> None:
+    """Schedules or skips the run's callbacks whose watched task, or run, has ended."""
+    for callback in run.spec.callbacks:
+        ti = run.tasks.get(callback.task_id)
+        if ti is None or ti.state != s.NONE or (callback.watches is None and not _task_callbacks_finished(run)):
+            continue
+        ended = ended_of(run, callback)
+        if ended is not None:
+            # of one that was mapped in the run those of its mapped tasks are called
+            is_called = ended.state == callback.calls_back and callback.watches not in run.spec.mapped
+            tick.put(c.scheduled(ti) if is_called else c.skipped(ti, tick.now, NOTHING_TO_REPORT))
+
+
+def ended_of(run: ActiveRun, callback: TaskSpec) -> Ended | None:
+    """How the task, or run, that the callback watches has ended; None: it has not."""
+    if callback.watches is None:
+        if any(ti.state not in s.TASK_FINISHED for ti in run.own_tasks):
+            return None
+        state = outcome_of(run)
+        return Ended(None, state, reason_of(run, state))
+    watched = run.tasks.get(callback.watches)
+    if watched is None:
+        return Ended(callback.watches, s.REMOVED)
+    return Ended(watched.task_id, watched.state, watched.error) if watched.state in s.TASK_FINISHED else None
+
+
+def _task_callbacks_finished(run: ActiveRun) -> bool:
+    of_tasks = (run.tasks.get(callback.task_id) for callback in run.spec.callbacks if callback.watches is not None)
+    return all(ti is None or ti.state in s.TASK_FINISHED for ti in of_tasks)
+
+
+def outcome_of(run: ActiveRun) -> str:
+    """The state of a run whose tasks have all finished; its callbacks may not have."""
+    states = {ti.task_id: ti.state for ti in run.own_tasks if ti.task_id in run.selected}
+    leaves = [states[task_id] for task_id in run.spec.leaves if task_id in states]
+    outcome = run_outcome(leaves or list(states.values()), list(states.values()))
+    return s.FAILED if outcome == s.SUCCESS and _deadlock(run) else outcome
+
+
+def reason_of(run: ActiveRun, state: str) -> str | None:
+    """Why the run failed, in one line; None for other states, or no reason."""
+    if state != s.FAILED:
+        return None
+    failed = sorted(ti.task_id for ti in run.own_tasks if ti.state == s.FAILED)
+    return run.marked_failed or _deadlock(run) or (f"failed: {', '.join(failed)}" if failed else None)
+
+
+def _deadlock(run: ActiveRun) -> str | None:
+    """The reason of a deadlock: only a task that could never start is `upstream_failed` with a reason."""
+    tasks = (run.tasks[task.task_id] for task in run.spec.in_order if task.task_id in run.tasks)
+    return next((ti.error for ti in tasks if ti.state == s.UPSTREAM_FAILED and ti.error), None)

@@ -1,0 +1,154 @@
+"""Ready tasks go to the executor: by priority, within the limits of pool, DAG and task. Pure.
+
+Their order is that of `model.pools.start_order`, here and in the executor, where they wait for slots. A pool is given more tasks
+than it has slots (`QUEUE_AHEAD_FACTOR`), so that a slot that becomes free need not wait for a tick; they are `queued` until a
+slot takes them. A backfill never takes a scheduled run's slots (`model.pools`). A polite backfill starts nothing while a task of
+a scheduled run waits for a slot.
+
+A task under which the manager's process or its JVM has ended twice in a row goes before all others, and nothing else is started
+in its first 20 seconds: if the process ends a third time, that task is the cause (`manager.crash_loops` says why). Until a
+lost task has been running again for as long, a pool is given no more than it has slots: when the process ends, tasks that wait
+in the executor can't be distinguished from those that had just begun, and would be counted too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.dags.stored_definition import UnreadableSpec
+from backfill_manager.errors import InvalidInput
+from backfill_manager.execution.messages import TaskLaunch
+from backfill_manager.manager.decisions.callbacks import ended_of
+from backfill_manager.manager.decisions.crash_loops import has_recovered, is_suspect, isolation_ends_at
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
+from backfill_manager.manager.tick_context import Tick
+from backfill_manager.model import states as s
+from backfill_manager.model import transitions as c
+from backfill_manager.model.pools import memory_of, nice_of, pool_of, start_order
+from backfill_manager.model.records import RunKey, TaskInstance
+from backfill_manager.model.stored_json import read_column, unreadable_options
+
+QUEUE_AHEAD_FACTOR = 2.0  # times a pool's slots: tasks that wait in the executor besides those that run
+
+
+def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
+    """`free` is what the executor says of each pool: slots that are neither taken nor spoken for."""
+    state, tasks = tick.state, [ti for _, ti in tick.state.tasks()]
+    if isolation_ends_at(tasks, tick.now) is not None:
+        return
+    ahead = QUEUE_AHEAD_FACTOR if has_recovered(tasks, tick.now) else 0.0
+    handed_over = {name: int(pool.slots * ahead) for name, pool in state.pools.items()}
+    available = {name: free.get(name, 0) + handed_over[name] for name in state.pools}
+    of_dag = Counter[tuple[str, str | None]]()  # a backfill counts for itself: it takes nothing from the schedule
+    of_task = Counter[tuple[str, str]]()
+    ready: list[tuple[tuple[float, int, int, int], ActiveRun, TaskInstance]] = []
+    scheduled_waits = False
+    # Pools in which a task, of a scheduled run or not, needs more slots than are free: lighter ones must not overtake it.
+    held_back = set[tuple[str, bool]]()
+    for run, ti in state.tasks():
+        # One in a run whose place an older run has taken waits for that run, which may itself wait for a polite backfill.
+        if run.row.is_for_schedule and (ti.state == s.QUEUED or (ti.state == s.SCHEDULED and run.may_start)):
+            scheduled_waits = True
+        if ti.state in s.TASK_STARTED:
+            of_dag[ti.dag_id, run.row.backfill_id] += 1
+            of_task[ti.dag_id, _limited_as(run, ti)] += 1
+        elif ti.state == s.SCHEDULED and run.may_start:  # else an older run has taken its place while it waited
+            suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
+            order = start_order(ti.priority, ti.run_seq, for_schedule=run.row.is_for_schedule)
+            ready.append(((suspect, *order), run, ti))
+    results: dict[RunKey, dict[str, Any]] = {}  # read once for all that a run starts
+    for _, run, ti in sorted(ready, key=lambda entry: entry[0]):
+        owner = state.owner_of(run.row)
+        if scheduled_waits and owner is not None and owner.row.is_polite:
+            continue
+        task = run.spec.task(ti.task_id)
+        pool = pool_of(task.pool, owner.row.pool if owner else None)
+        weight = task.weight
+        if pool in state.pools:
+            weight = min(weight, state.pools[pool].slots)  # else it never could
+            # The executor's queue puts it before what backfills were handed, so that does not hold it back.
+            is_held = (pool, True) in held_back or (pool, run.row.is_for_schedule) in held_back
+            if is_held or available[pool] + (handed_over[pool] if run.row.is_for_schedule else 0) < weight:
+                held_back.add((pool, run.row.is_for_schedule))
+                continue
+        if of_dag[ti.dag_id, run.row.backfill_id] >= run.spec.max_active_tasks:
+            continue
+        if task.max_active_tis is not None and of_task[ti.dag_id, task.limited_as] >= task.max_active_tis:
+            continue
+        try:
+            params = _params(run, owner)
+            readable = _results(run, task.task_id, results.setdefault(run.key, {}))
+        except InvalidInput as error:  # a row of it is damaged
+            state.put(c.failed(ti, tick.now, str(error)))
+            continue
+        available[pool] = available.get(pool, 0) - weight
+        of_dag[ti.dag_id, run.row.backfill_id] += 1
+        of_task[ti.dag_id, task.limited_as] += 1
+        taken = c.queued(ti, tick.now, pool)
+        state.put(taken)
+        if (run.row.started_at is None or run.row.ended_at is not None) and not task.is_callback:
+            state.put(c.run_started(run.row, tick.now))
+        elif run.row.state == s.QUEUED:
+            state.put(c.run_started(run.row, None))
+        tick.launches.append(_launch(state, run, taken, task, pool, params, readable))
+        if is_suspect(taken):
+            return  # the others wait: it runs alone
+
+
+def _limited_as(run: ActiveRun, ti: TaskInstance) -> str:
+    """A run that moved to another version may still have a task that this does not know."""
+    task = run.spec.by_id.get(ti.task_id)
+    return ti.task_id if task is None else task.limited_as
+
+
+def _results(run: ActiveRun, task_id: str, found: dict[str, Any]) -> dict[str, Any]:
+    """What the tasks that this one may read have returned; of mapped ones by key, too. `found` keeps what was read from JSON."""
+
+    def result(of: str) -> Any:
+        if of not in found:
+            mapped = run.spec.mapped.get(of)
+            if mapped is not None:
+                found[of] = {key: result(each) for key, each in mapped.items()}
+            elif of in run.spec.mapped_over_results:
+                found[of] = {}  # mapped over nothing
+            else:
+                ti = run.tasks.get(of)
+                found[of] = None if ti is None else read_column(ti, "result_json")
+        return found[of]
+
+    return {of: result(of) for of in sorted(run.spec.readable_by(task_id))}
+
+
+def _params(run: ActiveRun, owner: ActiveBackfill | None) -> dict[str, Any]:
+    if owner is not None and (problem := unreadable_options(owner.row)):
+        raise problem
+    if isinstance(run.spec, UnreadableSpec):
+        raise InvalidInput(run.spec.description)
+    return {**run.spec.params, **read_column(run.row, "conf_json")}
+
+
+def _launch(
+    state: ManagerState, run: ActiveRun, ti: TaskInstance, task: TaskSpec, pool: str, params: dict[str, Any],
+    results: dict[str, Any],
+) -> TaskLaunch:  # fmt: skip
+    limits = state.pools.get(pool)
+    return TaskLaunch(
+        ti=ti, run=run.row, dag=dataclasses.replace(run.spec, tasks=(task,)), task=task,
+        version=state.catalog.versions[run.row.dag_id, run.row.dag_version],
+        pool=pool, params=params, results=results,
+        memory_mb=memory_of(task.memory, limits),
+        nice=nice_of(task.nice, limits, of_backfill=run.row.backfill_id is not None),
+        ended=ended_of(run, task) if task.is_callback else None, preview_id=_preview_of(state, run),
+    )  # fmt: skip
+
+
+def _preview_of(state: ManagerState, run: ActiveRun) -> str | None:
+    """Whose clones its tasks read and write in place of the tables. Never None for a preview's run."""
+    if run.row.run_type != s.PREVIEW_RUN:
+        return None
+    owner = state.owner_of(run.row)
+    return (owner.row.preview_id if owner else None) or run.row.backfill_id

@@ -1,0 +1,1 @@
+"""What others are told of a commit: the log, OpenLineage events, spans."""

@@ -1,0 +1,85 @@
+"""Retry of a backfill, as docs/semantics.md ("Backfill") tells it, without Spark, Delta or a JVM."""
+
+from __future__ import annotations
+
+import pytest
+from support.run_operations import FIRST, THREE, done, fails
+from support.scenarios import (
+    accepted,
+    dates,
+    dies_after,
+    key_of,
+    never,
+    nothing_hangs,
+    refused,
+    timeline,
+)  # fmt: skip
+
+from backfill_manager.execution.messages import Succeeded
+from backfill_manager.model import states as s
+from backfill_manager.testing import InMemoryManager, dag_spec
+
+
+def test_retry_runs_the_failed_items_of_a_finished_backfill_again_as_part_of_it() -> None:
+    manager = InMemoryManager(THREE, script=fails("01-02", "01-04"))
+    backfill = done(manager, 5)
+    manager.script, answer = fails("01-04"), None  # type: ignore[assignment]
+    answer = accepted(manager, "backfill.retry", backfill_id=backfill)
+    assert "2 failed items" in answer.message
+    nothing_hangs(manager)
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.FAILED, {s.SUCCESS: 4, s.FAILED: 1})
+    again = [run for run in manager.runs("d") if run.run_id.endswith("__2")]
+    assert dates(again) == ["01-02", "01-04"] and {run.backfill_id for run in again} == {backfill}
+    manager.script = lambda _: Succeeded()
+    accepted(manager, "backfill.retry", backfill_id=backfill)
+    nothing_hangs(manager)
+    assert (manager.row(backfill).state, manager.row(backfill).reason) == (s.SUCCESS, None)
+    assert [run.state for run in timeline(manager, "d")] == [s.SUCCESS] * 5
+
+
+def test_retry_is_refused_for_a_live_backfill_for_one_without_failures_and_for_none() -> None:
+    manager = InMemoryManager(THREE, script=never)
+    backfill = done(manager)
+    assert "when it has ended" in refused(manager, "backfill.retry", backfill_id=backfill)
+    manager.script = lambda _: Succeeded()
+    manager.finish(key_of(manager, FIRST), Succeeded())
+    nothing_hangs(manager)
+    assert "no failed item" in refused(manager, "backfill.retry", backfill_id=backfill)
+    assert "There is no backfill" in refused(manager, "backfill.retry", backfill_id="nope")
+
+
+def test_retry_after_a_deadlock_goes_on_once_the_cause_is_mended() -> None:
+    spec = dag_spec("d", "a", each={"a": {"depends_on_past": True}})
+    manager = InMemoryManager(spec, script=fails("01-02"))
+    backfill = done(manager, 5)
+    assert manager.states(backfill) == {s.SUCCESS: 1, s.FAILED: 4}
+    manager.script = lambda _: Succeeded()
+    accepted(manager, "backfill.retry", backfill_id=backfill)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 5}
+    assert [run.state for run in timeline(manager, "d")] == [s.SUCCESS] * 5
+
+
+def test_retry_counts_stop_on_failure_anew() -> None:
+    manager = InMemoryManager(THREE, script=fails("a "))
+    backfill = done(manager, 5, max_active_runs=1, stop_on_failure=2)
+    assert manager.row(backfill).state == s.PAUSED
+    accepted(manager, "backfill.unpause", backfill_id=backfill)
+    assert manager.row(backfill).state == s.PAUSED
+    accepted(manager, "backfill.unpause", backfill_id=backfill)
+    nothing_hangs(manager)
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.FAILED, {s.FAILED: 5})
+    accepted(manager, "backfill.retry", backfill_id=backfill)
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.PAUSED, {s.FAILED: 2, s.PENDING: 3})
+
+
+@pytest.mark.parametrize("tables", range(10))
+def test_a_crash_in_the_middle_of_a_retry_leaves_it_done_once(tables: int) -> None:
+    manager = InMemoryManager(THREE, script=fails("01-02", "01-04"))
+    backfill = done(manager, 5)
+    manager.script = lambda _: Succeeded()
+    manager.ask("backfill.retry", backfill_id=backfill)
+    dies_after(manager, tables)
+    nothing_hangs(manager)
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.SUCCESS, {s.SUCCESS: 5})
+    assert len(manager.runs("d")) == 7
