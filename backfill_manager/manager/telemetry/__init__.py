@@ -1,1 +1,1 @@
-"""What others are told of a commit: the log, OpenLineage events, spans."""
+"""What is reported of a commit: log lines, OpenLineage events, spans."""
