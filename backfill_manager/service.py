@@ -7,12 +7,16 @@ a `Service`, or a call of a `ServicePool`, is reported to its `FailureHandler`; 
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ClassVar
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final
 
 FailureHandler = Callable[[str, BaseException], None]  # (name of the service, what ended it), called in its thread
+LONG_S: Final = 600.0  # a pass of most services takes less
 
 
 class ServiceThread(threading.Thread):
@@ -34,6 +38,23 @@ class ServiceThread(threading.Thread):
             self.on_failure(service, error)
 
 
+class Pass:
+    """Since when a loop has been at what it does now, for `manager/services/long_passes.py`."""
+
+    def __init__(self, name: str, long_s: float = LONG_S) -> None:
+        self.name, self.long_s = name, long_s
+        self.since: float | None = None  # monotonic seconds; None: it waits for work
+        self.thread: int | None = None
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        self.thread, self.since = threading.get_ident(), time.monotonic()
+        try:
+            yield
+        finally:
+            self.since = None
+
+
 class ServicePool:
     """Threads for calls whose result nobody waits for. An exception of one goes to `on_failure`: in a plain pool it would stay in
     its future, unseen, and whoever waits for what the call should have done would wait for ever."""
@@ -43,15 +64,25 @@ class ServicePool:
     ) -> None:  # fmt: skip
         """`set_up` is called in each thread before its first call."""
         self._name, self._on_failure = name, on_failure
+        self.passes = [Pass(name) for _ in range(threads)]
+        self._free = deque(self.passes)  # one for each call that runs
         self._threads = ThreadPoolExecutor(threads, name, set_up)
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Soon, in one of the threads."""
-        self._threads.submit(function, *args).add_done_callback(self._report)
+        self._threads.submit(self._run, function, *args).add_done_callback(self._report)
 
     def close(self, *, cancel: bool = False) -> None:
         """Waits for the calls that have begun; the others are made first, or are not made if `cancel`."""
         self._threads.shutdown(cancel_futures=cancel)
+
+    def _run(self, function: Callable[..., object], *args: Any) -> object:
+        its_pass = self._free.popleft()
+        try:
+            with its_pass.at_work():
+                return function(*args)
+        finally:
+            self._free.append(its_pass)
 
     def _report(self, call: Future[object]) -> None:
         if not call.cancelled() and (error := call.exception()) is not None:
@@ -68,6 +99,7 @@ class Service(ABC):
     def __init__(self, name: str) -> None:
         self._stopping, self._woken = threading.Event(), threading.Event()
         self._thread = ServiceThread(name, self._run)
+        self.current_pass = Pass(name)
 
     @abstractmethod
     def run_once(self) -> float | None:
@@ -91,8 +123,10 @@ class Service(ABC):
             self._thread.join()
 
     def _run(self) -> None:
-        self.set_up()
+        with self.current_pass.at_work():
+            self.set_up()
         while not self._stopping.is_set():
-            seconds = self.run_once()
+            with self.current_pass.at_work():
+                seconds = self.run_once()
             self._woken.wait(seconds)
             self._woken.clear()

@@ -21,12 +21,15 @@ from backfill_manager.api.client_addresses import is_loopback
 from backfill_manager.api.connections import KEEP_ALIVE_S, Connection, Connections
 from backfill_manager.api.context import AppContext
 from backfill_manager.api.middleware import MAX_HEAD_BYTES
-from backfill_manager.errors import InvalidConfig, InvalidInput
+from backfill_manager.errors import InvalidConfig, InvalidInput, ServiceFailed
+from backfill_manager.logging import get_logger
 from backfill_manager.settings import Settings
 
 READER_THREADS: Final = max(8, 2 * (os.cpu_count() or 1))
 SHUTDOWN_TIMEOUT_S: Final = 3  # for the requests in progress
 BACKLOG: Final = 2048
+
+log = get_logger("server")
 
 
 def check_host(settings: Settings, host: str) -> None:
@@ -83,6 +86,7 @@ class _Server(uvicorn.Server):
             logging.getLogger(name).setLevel(logging.ERROR)
         self._context: AppContext = app.state.context
         self._tasks: list[asyncio.Task[None]] = []
+        self.failure: BaseException | None = None  # which has ended it
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         # The limit is of this event loop alone. More threads would not be faster on the same cores, and each takes memory.
@@ -91,6 +95,14 @@ class _Server(uvicorn.Server):
         connections = Connections(self.config, self.server_state, self.lifespan.state, self._context.settings.api)
         self._tasks = [asyncio.create_task(connections.accept(listener)) for listener in sockets or ()]
         self._tasks.append(asyncio.create_task(connections.watch()))
+        for task in self._tasks:
+            task.add_done_callback(self._has_ended)
+
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
+        """A server that accepts no connections any more, or does not watch those that it has, would look alive."""
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            log.error("the server has failed, and ends", exc_info=failure)
+            self.failure, self.should_exit = failure, True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for task in self._tasks:
@@ -102,9 +114,16 @@ class _Server(uvicorn.Server):
 
 
 def serve(app: FastAPI, listener: socket.socket) -> None:
-    """Serves until SIGINT or SIGTERM, which shut down gracefully; a second one ends it at once."""
+    """Serves until SIGINT or SIGTERM, which shut down gracefully; a second one ends it at once. `ServiceFailed` when a part of it
+    has failed."""
+    server = _Server(app)
     with listener, _ignore_repeated_signals():
-        _Server(app).run(sockets=[listener])
+        server.run(sockets=[listener])
+    if (failure := server.failure) is not None:
+        failed = (
+            f"The server has failed: {type(failure).__name__}: {failure}. A bug in backfill_manager. Start it again"
+        )
+        raise ServiceFailed(f"{failed}, or let its supervisor do so.") from failure
 
 
 @contextmanager

@@ -49,7 +49,7 @@ from backfill_manager.execution.task_processes.task_process import RunningTask, 
 from backfill_manager.execution.tasks.run_task import run_sql_task
 from backfill_manager.model.pools import start_order
 from backfill_manager.processes.fork_server_client import ForkServers
-from backfill_manager.service import FailureHandler, ServiceThread
+from backfill_manager.service import FailureHandler, Pass, ServiceThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,8 +58,10 @@ FLUSH_INTERVAL_S: Final = 1.0
 CANCEL_AGAIN_S: Final = (0.25, 5.0)  # the first time, and the longest; it doubles between
 GRACE_S: Final = 5.0
 END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone; only the system can keep it
+BEGIN_TIMEOUT_S: Final = 300.0  # for a process that was given a try to begin it, on the busiest machine
 # kill: the end of an abandoned one's grace; give_up: it can't be killed; cancel: its Spark jobs, once more
-Deadline = Literal["timeout", "kill", "give_up", "cancel", "flush"]
+# begin: its process should have begun with it
+Deadline = Literal["timeout", "kill", "give_up", "cancel", "flush", "begin"]
 RowsBeforeOf = Callable[[m.TaskLaunch, str, int, str], Sequence[int]]
 
 
@@ -88,6 +90,7 @@ class _Try:
     ended: bool = False
     deadlines: dict[Deadline, float] = field(default_factory=dict)
     cancel_in: float = CANCEL_AGAIN_S[0]
+    ended_starts: int = 0  # the last of its processes that was ended as it did not begin; they are numbered from 1
     check_results: CheckResults = field(default_factory=CheckResults)  # likewise
     event_lock: threading.RLock = field(default_factory=threading.RLock)  # one event after another
 
@@ -127,6 +130,11 @@ class Executor:
         self._processes = TaskProcesses(spark, servers, clock, name=name, commits=self._commits, on_failure=on_failure)
         self._watcher = ServiceThread(name, self._watch, on_failure=on_failure)
         self._watcher.start()
+
+    @property
+    def passes(self) -> list[Pass]:
+        """Of its threads that call the JVM or read the state; each of the others only waits for events."""
+        return [*self._processes.passes, *self._commits.passes]
 
     def prepare(self) -> None:
         """Have a process ready for the first Python task: starting the first one takes seconds."""
@@ -311,6 +319,11 @@ class Executor:
 
     def started(self, it: _Try) -> None:
         self.report(it, m.TaskStarted(it.launch.key, self._clock.now()))
+        if it.launch.task.kind != "sql":
+            with self._changed:
+                if it.abandoned is None:
+                    it.deadlines["begin"] = self._clock.monotonic() + BEGIN_TIMEOUT_S
+                    self._changed.notify_all()
 
     def write_refusal(self, it: _Try) -> AbandonedTry | LostLease | None:
         if it.abandoned is not None:
@@ -347,7 +360,8 @@ class Executor:
             if it.ended or it.abandoned is not None:
                 return False
             it.abandoned = outcome  # from here on its writes are refused
-            it.deadlines.pop("timeout", None)
+            for deadline in ("timeout", "begin"):
+                it.deadlines.pop(deadline, None)
             runs = it.weight > 0
             if runs:
                 it.stopped_at = now = self._clock.monotonic()
@@ -448,7 +462,7 @@ class Executor:
                 return [it for it in watched if it.deadlines.get(deadline, inf) <= now]
 
             timed_out, to_kill, overdue = due("timeout"), due("kill"), due("give_up")
-            to_cancel, to_flush = due("cancel"), due("flush")
+            to_cancel, to_flush, to_begin = due("cancel"), due("flush"), due("begin")
             for it in to_flush:
                 del it.deadlines["flush"]
             for it in to_kill:
@@ -457,6 +471,8 @@ class Executor:
             for it in to_cancel:
                 it.cancel_in = min(it.cancel_in * 2, CANCEL_AGAIN_S[1])
                 it.deadlines["cancel"] = now + it.cancel_in
+        for it in to_begin:
+            self._has_not_begun(it, now)
         for it in timed_out:
             self._abandon(it, m.Failed(f"timed out after {it.launch.task.timeout:g} s"))
         for it in to_kill:
@@ -473,6 +489,27 @@ class Executor:
                 it.running.give_up()
             self._end(it, it.abandoned or m.PutBack("abandoned"))
         return True
+
+    def _has_not_begun(self, it: _Try, now: float) -> None:
+        """Ends the process that was given this try, which gets another one; then its fork server, if that does not answer either
+        (something has stopped it). A process that has begun is left alone: what it does is the task's."""
+        running = it.running
+        with self._changed:
+            it.deadlines.pop("begin", None)
+            if it.abandoned is not None or running is None or running.has_begun or running.outcome is not None:
+                return
+            is_first = running.starts > it.ended_starts
+            it.ended_starts = running.starts
+            it.deadlines["begin"] = now + (END_TIMEOUT_S if is_first else BEGIN_TIMEOUT_S)
+        if is_first:
+            it.lines.add(
+                "WARNING",
+                f"its process has not begun within {BEGIN_TIMEOUT_S:g} s; it is ended, and another one started",
+            )
+            running.end_process()
+        else:
+            it.lines.add("WARNING", "its fork server does not answer; it is ended, with all that runs below it")
+            running.give_up()
 
 
 def _reason(outcome: m.Outcome) -> str:

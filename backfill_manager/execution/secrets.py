@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
@@ -106,7 +107,10 @@ class _Unreadable(Exception):
 def _of_file(folder: Path, name: str) -> str | None:
     """Its content without the newline at the end, which editors and `echo` leave there."""
     try:
-        with (folder / name).open("rb") as file:
+        # Opening a pipe that nobody writes into would wait for ever, and with it all that tasks ask for.
+        with open(folder / name, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _Unreadable("is no file")
             content = file.read(MAX_BYTES + 1)
         text = content.decode()
     except (FileNotFoundError, NotADirectoryError):
@@ -118,6 +122,10 @@ def _of_file(folder: Path, name: str) -> str | None:
     if len(content) > MAX_BYTES:
         raise _Unreadable(f"has more than {MAX_BYTES >> 10} KB")
     return text.removesuffix("\n").removesuffix("\r")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _of_scope(scope: str, spark: Callable[[], SparkSession], name: str) -> str | None:

@@ -29,6 +29,7 @@ from backfill_manager.manager.decisions.create_run import make_run
 from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import LeaderElector
 from backfill_manager.manager.manager import add_configured_pools
+from backfill_manager.manager.services.spark_monitor import spark_monitors
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop
@@ -114,11 +115,16 @@ def run_dag_once(
             )  # fmt: skip
             register_tables(session.get())
             loop = TickLoop(state, store, leader, clock=clock, executor=executor, events=events)
+            monitors = spark_monitors(session, executor.report_spark_gone, clock)
+            for monitor in monitors:
+                monitor.start()
             try:
                 loop.run_until(lambda: show_new_lines() and (key not in state.runs or bool(gone)))
             finally:
                 executor.close(CLOSE_TIMEOUT_S)
                 has_ended.set()
+                for monitor in monitors:
+                    monitor.stop()
         finally:
             servers.close()
             session.stop()

@@ -25,7 +25,6 @@ from backfill_manager.execution.executor import Executor
 from backfill_manager.execution.secrets import Secrets
 from backfill_manager.execution.spark.catalog import register_tables
 from backfill_manager.execution.spark.session import SparkProvider, lower_jvm_thread_priority
-from backfill_manager.execution.spark.spark_health import temporary_folders
 from backfill_manager.execution.spark.spark_status import SparkStatus
 from backfill_manager.file_descriptors import raise_limit
 from backfill_manager.logging import get_logger
@@ -34,11 +33,13 @@ from backfill_manager.manager.event_queue import EventQueue
 from backfill_manager.manager.leader_election import Heartbeat, LeaderElector
 from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.services.bundle_watcher import BundleWatcher
+from backfill_manager.manager.services.exit_watchdog import ExitWatchdog
+from backfill_manager.manager.services.long_passes import LongPasses
 from backfill_manager.manager.services.notification_sender import AppriseChannel, Channel, NotificationSender, flush
 from backfill_manager.manager.services.notification_settings import Target, targets_of
 from backfill_manager.manager.services.planner import Planner, PlanResult
 from backfill_manager.manager.services.request_poller import RequestPoller
-from backfill_manager.manager.services.spark_monitor import SparkMonitor
+from backfill_manager.manager.services.spark_monitor import spark_monitors
 from backfill_manager.manager.services.table_jobs import TableJobs
 from backfill_manager.manager.services.wait_checker import WaitCheckers
 from backfill_manager.manager.shutdown import RESTART_HINT, Shutdown
@@ -50,8 +51,9 @@ from backfill_manager.manager.telemetry.logged_changes import logged_changes
 from backfill_manager.manager.telemetry.openlineage_sender import Client, OpenLineageSender, make_client
 from backfill_manager.manager.telemetry.trace_sender import Exporter, TraceSender, make_exporter
 from backfill_manager.manager.telemetry.trace_spans import TraceIds, TraceSpans
-from backfill_manager.manager.tick import TickLoop, TickMetrics
+from backfill_manager.manager.tick import LONG_TICK_S, TickLoop, TickMetrics
 from backfill_manager.manager.tick_decisions import log_lines
+from backfill_manager.model.pools import too_many_slots
 from backfill_manager.model.records import Backfill, DagRun, Pool, Request, RunKey
 from backfill_manager.model.transitions import Changes
 from backfill_manager.processes.core_affinity import CoreAffinity
@@ -59,7 +61,7 @@ from backfill_manager.processes.fork_server_client import ForkServers
 from backfill_manager.processes.memory_cgroup import remove_leftovers
 from backfill_manager.queries.failures import failures_of
 from backfill_manager.queries.tables import rows_before
-from backfill_manager.service import Service
+from backfill_manager.service import Pass, Service
 from backfill_manager.settings import Settings
 from backfill_manager.store import open_store
 from backfill_manager.store.base import Leader, Store, matching
@@ -92,10 +94,13 @@ def run_manager(
     lineage = None if settings.openlineage is None else make_client(settings.openlineage)
     exporter = None if settings.opentelemetry is None else make_exporter(settings.opentelemetry)
     channels = {target: AppriseChannel(target) for target in targets_of(settings.notifications)}
+    watchdog = ExitWatchdog(
+        is_on=threading.current_thread() is threading.main_thread()
+    )  # else it is somebody else's process
     raise_limit()
     remove_leftovers()
     store = open_store(state, spark=session.get() if is_catalog_schema(state) else None)
-    with _stop_on_signals(stop):
+    with _stop_on_signals(stop, watchdog):
         try:
             if any(changed := store.init()):
                 log.info("state made ready", root=state, created=len(changed.created), upgraded=len(changed.upgraded))
@@ -108,12 +113,14 @@ def run_manager(
                 log.info("leading", term=leader.term, state=state, state_id=leader.row.state_id)
                 if on_leading is not None:
                     on_leading()
-                return Term(settings, store, leader, session, clock, stop, lineage, channels, exporter).lead(
+                return Term(settings, store, leader, session, clock, stop, lineage, channels, exporter, watchdog).lead(
                     ready or threading.Event(), until_idle
                 )
         finally:
+            watchdog.arm()  # it is idle
             session.stop()
             store.close()
+            watchdog.disarm()
 
 
 class Term:
@@ -122,11 +129,15 @@ class Term:
     def __init__(
         self, settings: Settings, store: Store, leader: Leader, session: SparkProvider, clock: Clock, stop: threading.Event,
         lineage: Client | None = None, channels: Mapping[Target, Channel] | None = None, exporter: Exporter | None = None,
+        watchdog: ExitWatchdog | None = None,
     ) -> None:  # fmt: skip
         self.lineage, self.channels, self.exporter = lineage, channels or {}, exporter
         self.settings, self.store, self.leader, self.session, self.clock = settings, store, leader, session, clock
         self.events, self.metrics = EventQueue(), TickMetrics()
-        self.shutdown = Shutdown(stop, wake=self.events.wake, spark_gone_reason=session.gone_reason)
+        self.shutdown = Shutdown(
+            stop, wake=self.events.wake, spark_gone_reason=session.gone_reason,
+            watchdog=watchdog or ExitWatchdog(is_on=False),
+        )  # fmt: skip
         self.heartbeat = Heartbeat(
             leader, clock, lease_s=settings.lease.seconds, on_lost=self.shutdown.lease_lost,
             payload=session.lease_columns, figures=self.metrics.columns,
@@ -183,6 +194,10 @@ class Manager:
         with ExitStack() as started:
             started.callback(bundles.stop)
             bundles.start(shutdown.service_failed)  # they are parsed while Spark starts
+            self._passes = LongPasses(clock.monotonic)
+            self._passes.watch(*bundles.passes, term.heartbeat.current_pass)
+            started.callback(self._passes.stop)
+            self._passes.start(shutdown.service_failed)
             self._build(term, snapshots, bundles, now)
             self._send(changes)
             self._started = started.pop_all()
@@ -192,8 +207,13 @@ class Manager:
         settings, store, leader, clock = term.settings, term.store, term.leader, term.clock
         state, events, shutdown = self._state, self._events, self._shutdown
         doubt = doubt_of(store, now, term=leader.term)
-        spark = term.session.get(state.pools.values())
+        spark_start = Pass("start of Spark", LONG_TICK_S)
+        self._passes.watch(spark_start)
+        with spark_start.at_work():
+            spark = term.session.get(state.pools.values())
         lower_jvm_thread_priority(spark)
+        if (warning := too_many_slots(state.pools.values())) is not None:
+            log.warning(warning)
         register_tables(spark)
         term.heartbeat.wake()  # with the Spark application
 
@@ -218,9 +238,9 @@ class Manager:
             spark, clock, settings.limits.wait_interval, on_seen=events.put, on_spark_gone=executor.report_spark_gone
         )
         poller = RequestPoller(store, on_requests=events.wake_for_requests)
-        folders = temporary_folders(spark)
-        monitor = SparkMonitor(term.session.gone_reason, executor.report_spark_gone, folders, clock)
-        self._services: list[Service] = [planner, table_jobs, *wait_checkers.services, poller, monitor, CoreAffinity()]
+        monitors = spark_monitors(term.session, executor.report_spark_gone, clock)
+        of_spark: list[Service] = [planner, table_jobs, *wait_checkers.services, *monitors]
+        self._services: list[Service] = [*of_spark, poller, CoreAffinity()]
         self._lineage: OpenLineageSender | None = None
         if term.lineage is not None and settings.openlineage is not None:
             from backfill_manager.manager.telemetry.openlineage_events import LineageEvents  # of an extra
@@ -275,7 +295,9 @@ class Manager:
     def run(self, ready: threading.Event, *, until_idle: bool) -> None:
         """Until it is to end; raises why, unless it was stopped."""
         with self._started as started:
+            self._passes.watch(self._loop.current_pass, *self._executor.passes)
             for service in self._services:
+                self._passes.watch(service.current_pass)
                 service.start(self._shutdown.service_failed)
                 started.callback(service.stop)
             threading.Thread(target=self._shutdown.wait, name="stop", daemon=True).start()
@@ -342,7 +364,7 @@ def _give_up_unknown_targets(state: ManagerState, now: datetime) -> None:
 
 
 @contextmanager
-def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
+def _stop_on_signals(stop: threading.Event, watchdog: ExitWatchdog) -> Iterator[None]:
     """SIGTERM and SIGINT set `stop`; a second one ends the process as it always would."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -356,6 +378,7 @@ def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
     def on_signal(number: int, _frame: object) -> None:
         log.info("stopping", signal=signal.Signals(number).name)
         stop.set()
+        watchdog.arm()  # it may still wait for Spark to start
         restore()
 
     for number in before:

@@ -14,6 +14,7 @@ from typing import Final
 from backfill_manager.errors import BackfillManagerError, ServiceFailed, SparkGone
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.logging import get_logger
+from backfill_manager.manager.services.exit_watchdog import ExitWatchdog
 from backfill_manager.manager.services.parent_watchdog import parent_has_ended
 
 log = get_logger("manager")
@@ -28,9 +29,10 @@ class Shutdown:
     """Written by any thread; `wake` is called with each report. `stop` is set from outside (a signal)."""
 
     def __init__(
-        self, stop: threading.Event, *, wake: Callable[[], None], spark_gone_reason: Callable[[], str | None]
-    ) -> None:
-        self._stop, self._wake, self._spark_gone_reason = stop, wake, spark_gone_reason
+        self, stop: threading.Event, *, wake: Callable[[], None], spark_gone_reason: Callable[[], str | None],
+        watchdog: ExitWatchdog,
+    ) -> None:  # fmt: skip
+        self._stop, self._wake_loop, self._spark_gone_reason, self._watchdog = stop, wake, spark_gone_reason, watchdog
         self._lock = threading.Lock()
         self._drain: bool | None = None
         self.is_lease_lost = False
@@ -87,6 +89,10 @@ class Shutdown:
         """The error to raise when something broke because Spark is gone; None while Spark is there."""
         reason = self._spark_gone_reason()
         return spark_gone_error(reason) if reason else None
+
+    def _wake(self) -> None:
+        self._watchdog.arm()
+        self._wake_loop()
 
     def _report(self, problem: BackfillManagerError) -> None:
         with self._lock:

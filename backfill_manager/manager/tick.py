@@ -44,12 +44,14 @@ from backfill_manager.manager.steady_clock import Doubt
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest, PreviewJob, RevertJob, Tick
 from backfill_manager.manager.tick_decisions import Decisions
 from backfill_manager.model import states as s
+from backfill_manager.model.pools import too_many_slots
 from backfill_manager.model.records import Request
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.downstream_plan import Dags
 from backfill_manager.planning.wait_conditions import WaitCheck
 from backfill_manager.schemas import request_kinds
+from backfill_manager.service import Pass
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import Leader, Store
 
@@ -61,6 +63,7 @@ PAUSE_PER_COMMIT: Final = 8.0  # waited after a commit, in its durations, while 
 MAX_PAUSE_S: Final = 1.0
 MAX_SLEEP_S: Final = 60.0  # the clock may be set meanwhile, or the machine sleep, which no timer counts
 SPACE_POLL_INTERVAL_S: Final = 0.5
+LONG_TICK_S: Final = 120.0  # nothing is decided or started meanwhile
 WINDOW: Final = 100  # ticks and commits that medians are computed of
 
 
@@ -133,6 +136,7 @@ class TickLoop:
         self._pruner = Pruner(store, leader, self._requests, retention, snapshots, clock, doubt)
         self._commit_s: float | None = None  # duration of the last tick's commit; None: there was nothing to commit
         self._due: tuple[datetime | None] | None = None  # the next decision, since the last tick; None: not computed
+        self.current_pass = Pass("tick", LONG_TICK_S)
         self.has_parsed_all = False  # every bundle, and committed what was found
 
     def run_until(self, done: Callable[[], bool]) -> None:
@@ -140,7 +144,8 @@ class TickLoop:
         while True:
             self._wait_for_space(done)
             self._wait_for_due()
-            seconds = self.run_once()
+            with self.current_pass.at_work():
+                seconds = self.run_once()
             if done():
                 return
             self._events.sleep(seconds)
@@ -321,6 +326,8 @@ class TickLoop:
     def _act(self, tick: Tick) -> None:
         for pool, slots in tick.slots.items():
             self._executor.set_slots(pool, slots)
+        if tick.slots and (warning := too_many_slots(self.state.pools.values())) is not None:
+            log.warning(warning)
         for launch in tick.launches:
             self._executor.launch(launch)
         for key, reason in tick.cancels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from backfill_manager.model.records import Pool
@@ -10,6 +11,20 @@ SCHEDULED_POOL: Final = "scheduled"
 BACKFILL_POOL: Final = "backfill"
 NICE: Final = 5  # the manager goes before every task
 NICE_OF_BACKFILL: Final = 10  # ... and a task of the schedule before one of a backfill
+MAX_SUBQUERY_THREADS: Final = 128  # of a driver, the most that Spark allows
+
+
+def too_many_slots(pools: Iterable[Pool]) -> str | None:
+    """What may happen with so many slots in all, and what to do; None: nothing. A query with a subquery in a subquery keeps one
+    of Spark's threads while it waits for another one."""
+    slots = sum(pool.slots for pool in pools)
+    if slots <= MAX_SUBQUERY_THREADS:
+        return None
+    return (
+        f"the pools have {slots} slots in all, and Spark has {MAX_SUBQUERY_THREADS} threads for subqueries: when more queries "
+        "than that with a subquery in a subquery run at once, they may wait for each other for ever; give tasks with such "
+        f"queries a pool of at most {MAX_SUBQUERY_THREADS} slots"
+    )
 
 
 def pool_of(task_pool: str | None, backfill_pool: str | None) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -284,3 +286,31 @@ def test_two_processes_may_fetch_at_once(repository: Repository) -> None:
     assert {ref: (fetched_files.commit_id, texts(fetched_files)["a.py"]) for ref, fetched_files in fetched.items()} == {
         ref: (commit, ref) for ref, commit in commits.items()
     }
+
+
+HOLDS_THE_LOCK = """
+import fcntl, os, signal, sys
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_process_that_was_stopped_with_the_lock_of_a_copy_is_waited_for_for_a_while_only(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.commit({"a.py": "A = 1"})
+    bundle = repository.at()
+    bundle.fetch()
+    (lock,) = (repository.root / "cache").rglob("lock")
+    with subprocess.Popen([sys.executable, "-c", HOLDS_THE_LOCK, str(lock)]) as holder:
+        try:
+            _, status = os.waitpid(holder.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            monkeypatch.setattr("backfill_manager.dags.bundles.file_lock.MAX_WAIT_S", 0.2)
+            assert f"another process has held the lock {lock} for 200 ms, and may hang" in refused(bundle)
+            holder.send_signal(signal.SIGCONT)
+            monkeypatch.undo()
+            assert texts(bundle.fetch()) == {"a.py": "A = 1"}
+        finally:
+            holder.kill()

@@ -132,11 +132,11 @@ def root(tmp_path: Path) -> Path:
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
-def ready(root: Path) -> Store:
+def ready(root: Path, dags: int = 6) -> Store:
     """The state, when a manager has read the DAGs."""
     store = open_store(str(root / "state"))
     wait_for(store.exists)
-    wait_for(lambda: store.count("dag", [])[()] == 6)
+    wait_for(lambda: store.count("dag", [])[()] == dags)
     return store
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.spark.jars import Jar, jar_paths
+from backfill_manager.errors import InvalidInput, WrongJava
+from backfill_manager.execution.spark.jars import Jar, jar_paths, java
 
 CONTENT = b"what a jar holds"
 JAR = Jar("org.example", "thing", "1.0", hashlib.sha256(CONTENT).hexdigest())
@@ -113,3 +114,26 @@ def test_what_is_no_proxy_is_reported_without_its_password(proxy: Proxy, monkeyp
         jar_paths([JAR])
 
     assert str(refused.value) == "HTTPS_PROXY is no address of a proxy, such as http://proxy.example.org:3128."
+
+
+def test_a_repository_that_says_nothing_is_not_waited_for_without_end(
+    proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backfill_manager.execution.spark.jars.FETCH_TIMEOUT_S", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the system accepts connections to it
+        monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(
+            InvalidInput, match=r"org.example:thing:1.0 could not be fetched within 3.0 s: .* does not answer"
+        ):
+            jar_paths([JAR])
+    assert not list((tmp_path / "cache" / "jars").iterdir())
+
+
+def test_a_java_that_does_not_end_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backfill_manager.execution.spark.jars.VERSION_TIMEOUT_S", 0.5)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").write_text("#!/bin/sh\nexec tail -f /dev/null\n")
+    (tmp_path / "bin" / "java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(WrongJava, match=r"does not report its version within 0.5 s. Spark needs Java"):
+        java()

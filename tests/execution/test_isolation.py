@@ -233,6 +233,32 @@ def test_a_task_whose_process_ends_before_it_has_begun_is_started_in_another_and
     assert runner.recorder.started().count(launch.key) == 1
 
 
+@pytest.mark.parametrize("stopped", ["its process", "its fork server"])
+def test_a_task_whose_process_does_not_begin_is_started_in_another(
+    stopped: str, runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever has stopped the process, or the fork server that should make it: nothing says so."""
+    monkeypatch.setattr("backfill_manager.execution.executor.BEGIN_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("backfill_manager.execution.executor.END_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("backfill_manager.processes.fork_server_client.STOP_TIMEOUT_S", 0.5)
+    outcome = runner.run(a_launch(), lambda ctx: os.getppid())
+    assert isinstance(outcome, Succeeded)
+    server = int(outcome.result_json or "0")
+    warm = Path(f"/proc/{server}/task/{server}/children")
+    wait_for(lambda: warm.read_text().split())
+    if stopped == "its fork server":
+        os.kill(server, signal.SIGSTOP)
+        wait_for(lambda: ") T " in Path(f"/proc/{server}/stat").read_text())
+    for process in warm.read_text().split():
+        os.kill(int(process), signal.SIGSTOP)
+    launch = runner.start(a_launch(run_id="the next"), lambda ctx: "done")
+    assert runner.recorder.outcome(launch) == Succeeded('"done"')
+    log = runner.log_of(launch)
+    assert "its process has not begun within 2 s; it is ended, and another one started" in log
+    assert ("its fork server does not answer" in log) == (stopped == "its fork server")
+    assert runner.recorder.started().count(launch.key) == 1
+
+
 def test_a_recursion_that_uses_up_the_stack_of_c_ends_that_task_only(runner: TaskRunner) -> None:
     def deep(ctx: Any) -> None:
         says()

@@ -51,6 +51,7 @@ def test_one_that_is_nowhere_is_an_error_that_says_where_was_looked_and_no_value
     (tmp_path / "latin").write_bytes(b"\xe9\xff hidden")
     (tmp_path / "large").write_bytes(b"x" * (MAX_BYTES + 1))
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")  # whose other end nobody opens
     found = sources({"BFM_SECRET_OTHER": VALUE}, files=str(tmp_path), databricks="prod")
     for name, why in {
         "none": f"files in {tmp_path};",
@@ -58,6 +59,7 @@ def test_one_that_is_nowhere_is_an_error_that_says_where_was_looked_and_no_value
         "latin": "where it is not UTF-8 text",
         "large": "where it has more than 64 KB",
         "folder": "where it can't be read: Is a directory",
+        "pipe": "where it is no file",
     }.items():
         with pytest.raises(NoSecret) as raised:
             found.find(name, "b")

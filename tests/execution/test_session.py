@@ -95,14 +95,21 @@ def test_the_pools_file_names_every_pool_fair_inside_and_control_first_of_all() 
     }
 
 
-@pytest.mark.parametrize(("slots", "threads"), [((), 256), ((16, 16), 256), ((16, 64), 640), ((16, 1000), 1024)])
-def test_queries_have_eight_threads_for_each_slot(slots: tuple[int, ...], threads: int) -> None:
-    conf = query_thread_conf([Pool(f"pool{n}", count, 1, 0) for n, count in enumerate(slots)])
-    assert set(conf.values()) == {str(threads)}
+@pytest.mark.parametrize(
+    ("slots", "of_results", "of_shuffles"),
+    [((), 256, 256), ((4, 8), 256, 384), ((16, 16), 256, 1024), ((16, 64), 640, 1024), ((16, 1000), 1024, 1024)],
+)
+def test_queries_have_eight_threads_for_each_slot_and_their_shuffles_have_32(
+    slots: tuple[int, ...], of_results: int, of_shuffles: int
+) -> None:
+    assert query_thread_conf([Pool(f"pool{n}", count, 1, 0) for n, count in enumerate(slots)]) == {
+        "spark.sql.resultQueryStage.maxThreadThreshold": str(of_results),
+        "spark.sql.shuffleExchange.maxThreadThreshold": str(of_shuffles),
+    }
 
 
 def test_a_session_has_them(spark: SparkSession) -> None:
-    conf = {**query_thread_conf([]), "spark.sql.subquery.maxThreadThreshold": "128"}
+    conf = {**query_thread_conf([Pool("all", 32, 1, 0)]), "spark.sql.subquery.maxThreadThreshold": "128"}
     assert {name: spark.conf.get(name) for name in conf} == conf
 
 

@@ -137,3 +137,20 @@ def test_a_dry_run_names_the_pools_that_do_not_exist_and_their_tasks() -> None:
     without_pools = MemoryStore()
     without_pools.init()
     assert "unknown_pools" not in made(without_pools)["summary"], "no manager has made them yet"
+
+
+def test_more_slots_than_spark_has_threads_for_subqueries_are_warned_of(capfd: pytest.CaptureFixture[str]) -> None:
+    """Whoever sets them is answered so, and the log says it; not who lowers them, or is below."""
+    manager = InMemoryManager(SPEC)
+    others = sum(pool.slots for pool in manager.state.pools.values()) - manager.state.pools["backfill"].slots
+    for slots in (128 - others, 129 - others, 300, 200):
+        manager.ask("pool.set", name="backfill", slots=slots, weight=1, min_share=0)
+        manager.drain()
+    answers = [row.message for row in manager.store.read(Response, order_by=["answered_at"]) if row.kind == "pool.set"]
+    warned = {
+        message.partition(";")[0]: "may wait for each other for ever" in message for message in answers if message
+    }
+    has = "pool backfill has {} slots".format
+    assert warned == {has(128 - others): False, has(129 - others): True, has(300): True, has(200): False}
+    logged = [line for line in capfd.readouterr().err.splitlines() if "threads for subqueries" in line]
+    assert len(logged) == 3 and "the pools have 129 slots in all" in logged[0]

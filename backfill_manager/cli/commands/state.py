@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.cli.backend.base import accepted
+from backfill_manager.cli.backend.watched import say_who_is_waited_for
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import argument, flag
@@ -92,7 +93,7 @@ def compact(context: CliContext) -> None:
     Example: [cyan]bfm state compact[/]
     """
     backend = context.local_backend()
-    done = _by_manager(backend, STATE_COMPACT) if backend.has_active_manager() else None
+    done = _by_manager(context, backend, STATE_COMPACT, "compact") if backend.has_active_manager() else None
     files = None if done is None else done["files"]
     if files is None:
         from backfill_manager.manager.maintenance.short_leadership import compact_state
@@ -114,7 +115,7 @@ def prune(
     Example: [cyan]bfm state prune --dry-run[/]
     """
     backend = context.local_backend()
-    gone = _by_manager(backend, STATE_PRUNE) if not dry_run and backend.has_active_manager() else None
+    gone = _by_manager(context, backend, STATE_PRUNE, "prune") if not dry_run and backend.has_active_manager() else None
     pruned = gone["pruned"] if gone is not None else _pruned_here(context, backend, dry_run=dry_run)
     rows = [{"what": what, "number": number} for what, number in pruned.items()]
     number = Column("number", "would be deleted" if dry_run else "deleted")
@@ -135,13 +136,17 @@ def _pruned_here(context: CliContext, backend: LocalBackend, *, dry_run: bool) -
     return dict(prune_state(store, settings, context.clock, snapshots))
 
 
-def _by_manager(backend: LocalBackend, kind: str) -> dict[str, Any] | None:
-    """Its answer. None when no manager is active any more before the request was answered: the next manager does it once more,
-    which is harmless."""
+def _by_manager(context: CliContext, backend: LocalBackend, kind: str, to: str) -> dict[str, Any] | None:
+    """Its answer, however long that takes: the command shows whom it waits for. None when no manager is active any more before
+    the request was answered: the next manager does it once more, which is harmless."""
     request = backend.submit(kind, {})
+    is_first = True
     while (response := backend.wait(request, MANAGER_CHECK_INTERVAL_S)) is None:
         if not backend.has_active_manager():
             return None
+        if is_first:
+            say_who_is_waited_for(context, backend.manager(), to)
+        is_first = False
     return dict(json.loads(accepted(response).payload_json or "{}"))
 
 

@@ -9,18 +9,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from backfill_manager import __version__
+from backfill_manager.dags.bundles.file_lock import locked
 from backfill_manager.dags.bundles.make_environment import (
     Requirements,
     constraints,
@@ -54,7 +52,7 @@ def interpreter_of(settings: BundleSettings, root: Path) -> str | None:
     place = environments_folder() / _hash_of(requirements)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(place):
+        with locked(Path(f"{place}.lock")):
             if not _is_usable(place):
                 make(place, requirements)
             (place / COMPLETE).touch()
@@ -146,11 +144,3 @@ def _hash_of(requirements: Requirements) -> str:
 
 def _is_usable(place: Path) -> bool:
     return os.path.exists(place / COMPLETE) and not has_moved(place)
-
-
-@contextmanager
-def _lock(place: Path) -> Iterator[None]:
-    """For one thread of one process; the system releases it however that ends."""
-    with open(f"{place}.lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

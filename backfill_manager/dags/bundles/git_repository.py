@@ -10,7 +10,6 @@ lead to a file of the same folder.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from backfill_manager.dags.bundles import source
+from backfill_manager.dags.bundles.file_lock import locked
 from backfill_manager.dags.bundles.files import DagFiles, belongs
 from backfill_manager.dags.bundles.git import Damaged, Git
 from backfill_manager.errors import InvalidInput, nearest
@@ -51,8 +51,7 @@ class GitSource(source.BundleSource):
         try:
             # A copy of code that its owner may not show to all.
             self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with (self._home / "lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # one process at a time works in the copy of a repository
+            with locked(self._home / "lock"):  # one process at a time works in the copy of a repository
                 try:
                     return self._fetched()
                 except Damaged:  # it is but a cache

@@ -29,7 +29,7 @@ from backfill_manager.errors import AbandonedTry, LostLease
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output.staged_write import StagedWrite
 from backfill_manager.execution.output.table_turns import PROCESS_TURNS, TurnHolder
-from backfill_manager.service import FailureHandler, ServicePool
+from backfill_manager.service import FailureHandler, Pass, ServicePool
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction, TransactionLookup, is_available
 
@@ -90,6 +90,10 @@ class GroupCommits:
         self._ready: dict[str, list[_Submitted]] = {}  # by the table's identity; with a turn asked for
         set_pool = partial(spark.sparkContext.setLocalProperty, "spark.scheduler.pool", pool)
         self._threads = ServicePool("commits", THREADS, on_failure=on_failure, set_up=set_pool)
+
+    @property
+    def passes(self) -> list[Pass]:
+        return self._threads.passes
 
     def submit(self, staged: StagedWrite, refusal: Refusal, on_answer: Callable[[Answer], None]) -> None:
         """`on_answer` is called once, from another thread, so it must not wait for anything."""

@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies
 
 from backfill_manager.errors import InvalidInput, WrongJava
+from backfill_manager.humanise import duration
 from backfill_manager.user_cache import cache_folder
 
 
@@ -47,6 +48,8 @@ DELTA: Final = (
     Jar("io.delta", "delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
 )  # fmt: skip
 MIN_JAVA: Final = 17
+VERSION_TIMEOUT_S: Final = 60.0
+FETCH_TIMEOUT_S: Final = 1800.0  # of all jars together; the largest has some 600 MB
 
 
 def java() -> str:
@@ -59,7 +62,12 @@ def java() -> str:
     )
     if java_path is None:
         raise WrongJava(f"Java was not found{f' in JAVA_HOME={home}' if home else ''}. {advice}")
-    process = subprocess.run([java_path, "-version"], capture_output=True, text=True, check=False)
+    try:
+        process = subprocess.run(
+            [java_path, "-version"], capture_output=True, text=True, check=False, timeout=VERSION_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        raise WrongJava(f"{java_path} does not report its version within {VERSION_TIMEOUT_S:g} s. {advice}") from None
     version = re.search(r'version "(\d+)(?:\.(\d+))?', process.stderr + process.stdout)
     if version is None:
         raise WrongJava(f"{java_path} does not report its version. {advice}")
@@ -94,7 +102,14 @@ def _fetch(jars: Sequence[Jar], folder: Path) -> None:
         ]  # fmt: skip
         if settings := os.environ.get("BFM_IVY_SETTINGS"):
             command += ["-settings", settings]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S)
+        except subprocess.TimeoutExpired:  # Ivy has no limit itself, and waits for a server that says nothing
+            names = ", ".join(f"{jar.group}:{jar.artifact}:{jar.version}" for jar in jars)
+            raise InvalidInput(
+                f"{names} could not be fetched within {duration(FETCH_TIMEOUT_S)}: the repository or a proxy does not answer, or "
+                f"the network is too slow. Try again, or put the jars into {folder} yourself."
+            ) from None
         for jar in jars:
             fetched = Path(scratch) / jar.file_name
             if not fetched.exists():

@@ -22,7 +22,8 @@ from backfill_manager.execution.error_format import one_line, silence_query_logg
 from backfill_manager.execution.spark.connectors import connector_conf, spark_jars
 from backfill_manager.execution.spark.jars import java
 from backfill_manager.execution.spark.provided_session import find_session, refuse_remote
-from backfill_manager.execution.spark.spark_health import ignore_stopped_context, spark_gone_reason
+from backfill_manager.execution.spark.spark_health import ignore_stopped_context, jvm_pid, spark_gone_reason
+from backfill_manager.model.pools import MAX_SUBQUERY_THREADS
 from backfill_manager.model.records import Pool
 from backfill_manager.settings import Settings
 from backfill_manager.store.uri import is_local
@@ -44,7 +45,7 @@ BASE_CONF: Mapping[str, str] = {
     "spark.ui.retainedTasks": "5000",
     "spark.sql.ui.retainedExecutions": "100",
     "spark.cleaner.periodicGC.interval": "15min",
-    "spark.sql.subquery.maxThreadThreshold": "128",
+    "spark.sql.subquery.maxThreadThreshold": str(MAX_SUBQUERY_THREADS),
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.allFilesInCrc.thresholdNumFiles": "500",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -73,12 +74,13 @@ def fair_scheduler_xml(pools: Iterable[Pool]) -> str:
 
 
 def query_thread_conf(pools: Iterable[Pool]) -> dict[str, str]:
-    """How many threads Spark has for the last stages of queries, and for their shuffles. A query takes one, and while it waits so
-    does each of its subqueries, so with too few of them all wait for ever: eight for each slot, as far as Spark allows."""
-    threads = str(min(1024, max(256, 8 * sum(pool.slots for pool in pools))))
+    """How many threads Spark has for the last stages of queries, and for their shuffles. A query takes one of the former, and one
+    of the latter for each of its shuffles that can begin; while they wait so do its subqueries, which need both. So with too few
+    of them all wait for ever: eight and 32 for each slot, as far as Spark allows."""
+    slots = sum(pool.slots for pool in pools)
     return {
-        "spark.sql.resultQueryStage.maxThreadThreshold": threads,
-        "spark.sql.shuffleExchange.maxThreadThreshold": threads,
+        "spark.sql.resultQueryStage.maxThreadThreshold": str(min(1024, max(256, 8 * slots))),
+        "spark.sql.shuffleExchange.maxThreadThreshold": str(min(1024, max(256, 32 * slots))),
     }
 
 
@@ -168,6 +170,7 @@ class SparkProvider:
     def __init__(self, settings: Settings, given: SparkSession | None = None) -> None:
         refuse_remote(os.environ, settings.spark.conf, given and type(given))
         self._settings, self._given, self._session = settings, given, given
+        self._lease_columns: dict[str, Any] = {}
 
     def get(self, pools: Iterable[Pool] = ()) -> SparkSession:
         """`pools` are those of the state; without any, those of the configuration."""
@@ -182,21 +185,26 @@ class SparkProvider:
                 warehouse=str(Path(warehouse).absolute()) if is_local(warehouse) else warehouse,
                 conf=self._settings.spark.conf,
             )
+        if not self._lease_columns:
+            context = self._session.sparkContext
+            self._lease_columns = {"application_id": context.applicationId, "spark_ui": context.uiWebUrl}
         return self._session
+
+    @property
+    def is_ours(self) -> bool:
+        """It was built here: its JVM serves nobody else."""
+        return self._session is not None and self._given is None
 
     def gone_reason(self) -> str | None:
         """Why Spark is gone; None while it is there, or has not been needed yet."""
         return None if self._session is None else spark_gone_reason(self._session)
 
     def lease_columns(self) -> dict[str, Any]:
-        """Columns of `Manager`."""
-        if self._session is None or self._session.sparkContext._jsc is None:
-            return {}
-        context = self._session.sparkContext
-        return {"application_id": context.applicationId, "spark_ui": context.uiWebUrl}
+        """Columns of `Manager`. Without a call to the JVM, which may be silent: the lease is kept however long that lasts."""
+        return self._lease_columns
 
     def stop(self) -> None:
-        if self._session is not None and self._given is None:
+        if self._session is not None and self.is_ours:
             with ignore_stopped_context(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # PySpark warns of a JVM that has ended already
                 self._session.stop()
@@ -208,8 +216,7 @@ def lower_jvm_thread_priority(spark: SparkSession) -> None:
     ends after 1.2 times its idle time instead of 1.8 (tests/bench/test_isolation.py). Only Linux can tell threads apart."""
     if not spark.sparkContext.master.startswith("local"):
         return
-    jvm: Any = spark.sparkContext._jvm
-    threads = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/task")
+    threads = Path(f"/proc/{jvm_pid(spark)}/task")
     if threads.is_dir():
         for thread in threads.iterdir():  # those that they start later take after them
             with contextlib.suppress(ProcessLookupError, PermissionError):  # it has just ended; it is another user's

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from backfill_manager.execution.error_format import one_line
 
@@ -65,6 +65,12 @@ def temporary_folders(spark: SparkSession) -> tuple[Path, ...]:
     if context._temp_dir is not None:
         folders += (Path(context._temp_dir).parent, Path(context._temp_dir))
     return tuple(folder for folder in folders if folder.is_dir())
+
+
+def jvm_pid(spark: SparkSession) -> int:
+    """Of the driver's JVM, which is on this machine."""
+    jvm: Any = spark.sparkContext._jvm
+    return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def _is_out_of_descriptors(error: BaseException | None) -> bool:

@@ -45,13 +45,14 @@ from backfill_manager.processes.fork_server_client import ForkedProcess, ForkSer
 from backfill_manager.processes.limits import went_over
 from backfill_manager.processes.memory_cgroup import MemoryCgroup
 from backfill_manager.processes.printed_lines import Piece, PipeLines
-from backfill_manager.service import FailureHandler, ServicePool, ServiceThread
+from backfill_manager.service import FailureHandler, Pass, ServicePool, ServiceThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAX_WARM: Final = 4  # idle processes of one interpreter; as many as tasks run, at most so many
 IDLE_S: Final = 60.0  # after which idle ones end that are not needed
+LONG_START_S: Final = 120.0  # nothing else is started meanwhile
 END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone
 ENDS_AT_ONCE: Final = 4  # that are reported, each while it waits for Spark
 MAX_STARTS: Final = 3  # of one try, in processes that end before it has begun
@@ -127,6 +128,10 @@ class RunningTask:
     def kill(self) -> None:
         """End its process and all that this has started."""
         self.is_stopped = True
+        self._signal(signal.SIGKILL)
+
+    def end_process(self) -> None:
+        """Of one that has not begun: it is given another one."""
         self._signal(signal.SIGKILL)
 
     def give_up(self) -> None:
@@ -206,10 +211,15 @@ class TaskProcesses:
         # of the state, or secrets: it may take a while
         self._reads = ServicePool(f"{name}, what tasks ask for", 1, on_failure=on_failure)
         self._ends = ServicePool(f"{name}, ends of tasks", ENDS_AT_ONCE, on_failure=on_failure)
+        self._starting = Pass(f"starter of {name}", LONG_START_S)
         self._starter = ServiceThread(f"starter of {name}", self._start_tasks, on_failure=on_failure)
         self._reader = ServiceThread(f"reader of {name}", self._read_all, on_failure=on_failure)
         self._starter.start()
         self._reader.start()
+
+    @property
+    def passes(self) -> list[Pass]:
+        return [self._starting, *self._reads.passes, *self._ends.passes]
 
     def prepare(self) -> None:
         """Have a warm process of our interpreter before the first task comes."""
@@ -257,7 +267,8 @@ class TaskProcesses:
                 work = _nothing
             if work is None:
                 return
-            work()
+            with self._starting.at_work():
+                work()
             if self._clock.monotonic() >= idle_at:
                 self._end_idle()
                 idle_at = self._clock.monotonic() + IDLE_S

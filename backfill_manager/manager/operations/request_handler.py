@@ -24,6 +24,7 @@ from backfill_manager.manager.tick_context import Answer, Call, ParseRequest, Pl
 from backfill_manager.masking import mask_text, secrets_in
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
+from backfill_manager.model.pools import too_many_slots
 from backfill_manager.model.records import Backfill, Manager, Request, Response
 from backfill_manager.model.stored_json import read_column
 from backfill_manager.requests import backfill_checks
@@ -320,6 +321,8 @@ class RequestHandler:
             "nice": "the default nice" if nice is None else f"nice {nice}",
         }
         has = ", ".join([plural(changed.slots, "slot"), *(limits[field] for field in given)])
+        if changed.slots > pool.slots and (warning := too_many_slots(self._state.pools.values())) is not None:
+            later += f"; {warning}"
         return name, f"pool {name} has {has}{later}"
 
     def _stand_by(self, command: commands.StandBy, _: Call) -> Answer:

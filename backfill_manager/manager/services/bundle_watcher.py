@@ -27,7 +27,7 @@ from backfill_manager.dags.versions import Submission
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.tick_context import ParseRequest
-from backfill_manager.service import FailureHandler, Service
+from backfill_manager.service import FailureHandler, Pass, Service
 from backfill_manager.settings import BundleSettings, LimitSettings
 
 log = get_logger("bundles")
@@ -70,6 +70,10 @@ class BundleWatcher:
             self.on_event(AllBundlesParsed())
         for service in self._services.values():
             service.start(on_failure)
+
+    @property
+    def passes(self) -> list[Pass]:
+        return [service.current_pass for service in self._services.values()]
 
     def stop(self) -> None:
         for service in self._services.values():
