@@ -363,7 +363,7 @@ def has_macros(sql: str) -> bool:
 def check_conditions(waits: Iterable[Wait], who: str) -> None:
     """`InvalidDag` for one that is no query, or has a value that no interval has."""
     for wait in waits:
-        if isinstance(wait, ConditionWait) and (problem := _problem_of_condition(wait.condition)):
+        if isinstance(wait, ConditionWait) and (problem := problem_of_condition(wait.condition)):
             raise InvalidDag(f"{who}: waits_for: {problem}")
 
 
@@ -373,7 +373,7 @@ def hint_of_parameter(unknown: str, known: Iterable[str]) -> str:
     return nearest(f":{unknown}", written, n=1) or f"; there are {', '.join(written)}"
 
 
-def _problem_of_condition(text: str) -> str | None:
+def problem_of_condition(text: str) -> str | None:
     """As far as the text tells; Spark's parser takes nothing else when it is run (execution/inputs/wait_checks.py)."""
     from backfill_manager.store.sql_guard import named_parameters, split_statements  # more than most DAG files need
 

@@ -59,13 +59,14 @@ class DraftTask:
 
 @dataclass
 class DraftDag:
-    """A DAG, in the order in which its function makes its tasks."""
+    """A DAG, in the order in which its function makes its tasks. `params`: texts of Python, beside its `settings`."""
 
     function: str
     settings: dict[str, str]
     doc: str = ""
     items: list[Item] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
+    params: dict[str, str] = field(default_factory=dict)
 
 
 Item = Code | Block | DraftTask | DraftDag | Remark

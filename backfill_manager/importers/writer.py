@@ -158,18 +158,31 @@ def _lines(items: Iterable[Item], origin: str) -> Iterable[str]:
 def _task(task: DraftTask, origin: str) -> str:
     body = "\n".join([*task.guards, task.body.strip("\n")])
     header = f"def {task.function}(ctx{', ' if task.parameters else ''}{task.parameters}):"
-    return f"\n{_decorator('@task', task, origin)}\n{header}\n{_indented(body)}\n"
+    return f"\n{_decorator('@task', task, task.settings, origin)}\n{header}\n{_indented(body)}\n"
 
 
 def _dag(dag: DraftDag, origin: str) -> str:
     doc = f"{_docstring(textwrap.indent(dag.doc, '    ').strip())}\n" if dag.doc else ""
     body = doc + "\n".join(_lines(dag.items, origin))
-    return f"{_decorator('@dag', dag, origin)}\ndef {dag.function}():\n{_indented(body)}\n"
+    settings = dict(dag.settings)
+    if dag.params:
+        default_args = {name: settings.pop(name) for name in ["default_args"] if name in settings}
+        settings = {**settings, "params": _mapping(dag.params), **default_args}
+    return f"{_decorator('@dag', dag, settings, origin)}\ndef {dag.function}():\n{_indented(body)}\n"
 
 
-def _decorator(name: str, of: DraftTask | DraftDag, origin: str) -> str:
+def _mapping(texts: Mapping[str, str]) -> str:
+    """A dict on one line, or with a line for each of its items."""
+    items = [f"{quoted(name)}: {text}" for name, text in texts.items()]
+    line = f"{{{', '.join(items)}}}"
+    if len(line) < 80 and "\n" not in line:
+        return line
+    return "{\n" + "".join(shifted(f"{one},\n", 4) for one in items) + "}"
+
+
+def _decorator(name: str, of: DraftTask | DraftDag, settings: Mapping[str, str], origin: str) -> str:
     todos = (f"{remark.todo(origin)}\n" for remark in of.remarks)
-    return "".join(todos) + (call(name, keywords(of.settings)) if of.settings else name)
+    return "".join(todos) + (call(name, keywords(settings)) if settings else name)
 
 
 def _indented(body: str) -> str:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from support.airflow_files import IMPORTS, file_of
 from support.drafted import Drafted
 
 from backfill_manager.execution.messages import Skipped, Succeeded
@@ -22,33 +23,6 @@ from backfill_manager.importers.writer import write
 from backfill_manager.testing import InMemoryManager, days, load_file
 
 Draft = Callable[[str], Drafted]
-IMPORTS = """
-from datetime import datetime, timedelta
-
-import pendulum
-from airflow import DAG
-from airflow.decorators import dag, task, task_group
-from airflow.models.baseoperator import chain, cross_downstream
-from airflow.models.param import Param
-from airflow.operators.bash import BashOperator
-from airflow.operators.empty import EmptyOperator
-from airflow.operators.latest_only import LatestOnlyOperator
-from airflow.operators.python import BranchPythonOperator, PythonOperator, ShortCircuitOperator
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
-from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
-from airflow.providers.common.sql.sensors.sql import SqlSensor
-from airflow.providers.postgres.operators.postgres import PostgresOperator
-from airflow.sensors.external_task import ExternalTaskSensor
-from airflow.sensors.filesystem import FileSensor
-from airflow.utils.task_group import TaskGroup
-from airflow.utils.trigger_rule import TriggerRule
-"""
-
-
-def file_of(body: str, settings: str = 'schedule=None, start_date=pendulum.datetime(2024, 5, 1, tz="UTC")') -> str:
-    indented = "\n".join(f"    {line}" for line in body.strip().splitlines())
-    return f'{IMPORTS}\nwith DAG("example", {settings}) as dag:\n{indented}\n'
 
 
 def test_settings_of_a_dag(drafted: Draft) -> None:
@@ -649,27 +623,34 @@ with TaskGroup("a"):
     }  # fmt: skip
 
 
-def test_a_setup_that_is_made_in_the_call_of_its_teardown(drafted: Draft) -> None:
+def test_setups_and_teardowns_are_plain_tasks(drafted: Draft) -> None:
+    """The order that a `with` of a teardown makes is said, not made."""
     text = file_of(
         """
 @setup
 def start():
     return "id"
 
+@task
 @teardown
 def stop(cluster):
     print(cluster)
 
+create = BashOperator(task_id="create", bash_command="true").as_setup()
+remove = BashOperator(task_id="remove", bash_command="true").as_teardown(setups=create)
+create >> EmptyOperator(task_id="use") >> remove
 with stop(start()):
     EmptyOperator(task_id="work")
 """
     )
     made = drafted(f"from airflow.decorators import setup, teardown\n{text}")
     assert {one: set(up) for one, up in made.order.items()} == {
-        "start": set(),
-        "stop": {"start", "work"},
-        "work": {"start"},
-    }
+        "create": set(), "remove": {"create", "use"}, "use": {"create"}, "start": set(), "stop": {"start"}, "work": set()
+    }  # fmt: skip
+    assert [made.dag.spec.task(one).trigger_rule for one in ("remove", "stop")] == ["all_done"] * 2
+    assert made.remarks == [
+        "setup task start", "teardown task stop", ".as_setup()", ".as_teardown()", "with stop(start())"
+    ]  # fmt: skip
 
 
 def test_what_a_short_circuit_skips_whatever_its_rule_is_said(drafted: Draft) -> None:
@@ -836,7 +817,7 @@ three(5)
     )
     assert {task: set(upstream) for task, upstream in made.order.items()} == {
         "start": set(), "one.a": {"start"}, "one.inner.b": {"one.a"}, "one.c": {"one.inner.b"}, "x": {"one.c"}, "y": {"one.c"},
-        "three.first": {"x", "y"}, "three.second": {"three.first"}, "end": {"three.second"},
+        "three.first": set(), "three.second": {"three.first", "x", "y"}, "end": {"three.second"},
         "three__1.first": set(), "three__1.second": {"three__1.first"},
     }  # fmt: skip
     assert made.run("three__1.first") == 6

@@ -24,6 +24,9 @@ class FakeContext:
     logical_date: datetime = datetime(2024, 5, 1, tzinfo=timezone.utc)
     run_type: str = "scheduled"
     run_id: str = "scheduled__1"
+    dag_id: str = "example"
+    task_id: str = ""
+    try_number: int = 1
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("task"))
 
     @property
@@ -58,4 +61,4 @@ class Drafted:
         return {task.task_id: task.upstream for task in self.dag.spec.tasks}
 
     def run(self, task_id: str, **context: Any) -> Any:
-        return self.dag.functions[task_id](FakeContext(**context))
+        return self.dag.functions[task_id](FakeContext(task_id=task_id, **context))

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
-from backfill_manager.dags.definition import has_macros
+from backfill_manager.dags.definition import VALUES_OF_CONDITIONS, has_macros, problem_of_condition
 from backfill_manager.importers.airflow import templates
+from backfill_manager.importers.airflow.callables import call_of
+from backfill_manager.importers.airflow.expressions import at_runtime
 from backfill_manager.importers.airflow.settings import COMMON
+from backfill_manager.importers.airflow.walk import Walk
+from backfill_manager.importers.source import names_in
 from backfill_manager.importers.writer import call, keywords, quoted, unparse
+from backfill_manager.store.sql_guard import named_parameters, problem_of_statements
 
 Arguments = Mapping[str, ast.expr]
 EXIT_CODE_OF_A_SKIP: Final = 99
@@ -31,19 +37,10 @@ class Made:
     over: str = ""  # the variable of the task over whose result it is mapped
 
 
-class Operators(Protocol):
-    """What readers need of the walk through the file."""
-
-    def remark(self, node: ast.AST, what: str, instead: str) -> None: ...
-    def text_of(self, node: ast.expr | None) -> str | None: ...
-    def at_runtime(self, node: ast.expr) -> str: ...
-    def called(self, node: ast.expr, arguments: Arguments) -> str: ...
+Reader = Callable[[Walk, ast.Call, Arguments], Made]
 
 
-Reader = Callable[[Operators, ast.Call, Arguments], Made]
-
-
-def missing(walk: Operators, node: ast.Call, name: str, instead: str, known: frozenset[str] = frozenset()) -> Made:
+def missing(walk: Walk, node: ast.Call, name: str, instead: str, known: frozenset[str] = frozenset()) -> Made:
     walk.remark(node, f"{name} has no equal", instead)
     known -= COMMON
     was = "".join(f"# {line}\n" for line in unparse(node).splitlines())
@@ -64,7 +61,7 @@ def returned_branch(called: str) -> str:
     return f"chosen = {called}\nreturn [chosen] if isinstance(chosen, str) else list(chosen or [])"
 
 
-def _python(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+def _python(walk: Walk, node: ast.Call, given: Arguments) -> Made:
     known = frozenset({
         "python_callable", "op_args", "op_kwargs", "templates_dict", "requirements", "system_site_packages", "python",
         "python_version", "use_dill", "expect_airflow", "string_args", "serializer", "venv_cache_path",
@@ -74,7 +71,7 @@ def _python(walk: Operators, node: ast.Call, given: Arguments) -> Made:
         return missing(walk, node, name, "Write the function here", known)
     if "Virtualenv" in name or "External" in name:
         walk.remark(node, name, "Packages of tasks are installed for their bundle: environment in docs/bundles.md")
-    called = walk.called(given["python_callable"], given)
+    called = call_of(walk, given["python_callable"], given)
     if name.startswith("Branch"):
         return Made(returned_branch(called), known=known, is_branch=True)
     if name.startswith("ShortCircuit"):
@@ -105,7 +102,7 @@ def shell(command: str, options: Mapping[str, str], skips: str = "", *, keeps_ou
     return "\n".join(lines)
 
 
-def _skip_codes(walk: Operators, given: Arguments, text: str) -> str:
+def _skip_codes(walk: Walk, given: Arguments, text: str) -> str:
     match given.get("skip_on_exit_code", ast.Constant(EXIT_CODE_OF_A_SKIP)):
         case ast.Constant(value=None):
             return ""
@@ -120,90 +117,127 @@ def _skip_codes(walk: Operators, given: Arguments, text: str) -> str:
             return ""
 
 
-def _bash(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+def _bash(walk: Walk, node: ast.Call, given: Arguments) -> Made:
     known = frozenset(
         {"bash_command", "env", "append_env", "cwd", "output_encoding", "skip_on_exit_code", "output_processor"}
     )
     if "bash_command" not in given:
         return missing(walk, node, "BashOperator", "Write the command here", known)
-    text = walk.text_of(given["bash_command"])
-    if text is not None:
-        command, problems = templates.as_python(text, shell=True)
-        _report(walk, node, problems)
-        if text.rstrip().endswith((".sh", ".bash")) and "\n" not in text.strip():
-            instead = "Airflow renders it as a template; here it is run as it is, from the manager's folder"
-            walk.remark(node, f"the script {text.strip()}", instead)
-    elif isinstance(given["bash_command"], ast.JoinedStr):
-        command, problems = templates.with_values(given["bash_command"], shell=True)
-        _report(walk, node, problems)
-    else:
-        command = walk.at_runtime(given["bash_command"])
+    text = walk.text_of(given["bash_command"]) or ""
+    command = at_runtime(walk, given["bash_command"], shell=True)
+    if text.rstrip().endswith((".sh", ".bash")) and "\n" not in text.strip():
+        instead = "Airflow renders it as a template; here it is run as it is, from the manager's folder"
+        walk.remark(node, f"the script {text.strip()}", instead)
     options = {}
     if "env" in given:
-        env = walk.at_runtime(given["env"])
+        env = at_runtime(walk, given["env"])
         options["env"] = f"{{**os.environ, **{env}}}"
         if not isinstance(given.get("append_env"), ast.Constant) or not given["append_env"].value:  # type: ignore[attr-defined]
             walk.remark(node, "env= replaces the environment in Airflow", "Here it is added to the manager's")
     if "cwd" in given:
-        options["cwd"] = walk.at_runtime(given["cwd"])
-    skips = _skip_codes(walk, given, text or "")
+        options["cwd"] = at_runtime(walk, given["cwd"])
+    skips = _skip_codes(walk, given, text)
     return Made(
         shell(command, options, skips), known=known, with_result=shell(command, options, skips, keeps_output=True)
     )
 
 
-def _marker(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+def _marker(walk: Walk, node: ast.Call, given: Arguments) -> Made:
     instead = "A clear stays in its DAG; `bfm backfill create --downstream` runs what reads its tables"
     walk.remark(node, "ExternalTaskMarker", instead)
-    return Made("pass", known=frozenset(given) - {"trigger_rule", "retries", "pool"})
+    return Made("pass", known=frozenset(given) - COMMON)
 
 
 _LATE: Final = "datetime.now(timezone.utc) >= ctx.interval.end + (ctx.interval.end - ctx.interval.start)"
 _LATEST_ONLY: Final = Made(f'if ctx.run_type != "manual" and {_LATE}:\n    ctx.skip("not the latest interval")')
 _OF_SQL: Final = (
     "conn_id", "database", "parameters", "autocommit", "split_statements", "return_last", "handler", "show_return_value_in_logs",
-    "hook_params", "warehouse", "role", "schema", "use_legacy_sql", "location", "conf", "name", "master", "num_executors",
-    "executor_cores", "executor_memory", "keytab", "principal", "yarn_queue", "write_disposition", "http_path",
-    "session_parameters",
+    "hook_params", "warehouse", "role", "schema", "use_legacy_sql", "location", "name", "http_path", "session_parameters",
+)  # fmt: skip
+_OF_SPARK_SQL: Final = (
+    "conf", "master", "num_executors", "executor_cores", "total_executor_cores", "executor_memory", "keytab", "principal",
+    "yarn_queue",
 )  # fmt: skip
 
 
 def _sql(*arguments: str) -> Reader:
     """Of an operator whose first argument of these that is given has the statement."""
 
-    def read(walk: Operators, node: ast.Call, given: Arguments) -> Made:
-        known = frozenset({*arguments, *_OF_SQL, *(name for name in given if name.endswith("_conn_id"))})
+    def read(walk: Walk, node: ast.Call, given: Arguments) -> Made:
+        known = frozenset(
+            {*arguments, *_OF_SQL, *_OF_SPARK_SQL, *(name for name in given if name.endswith("_conn_id"))}
+        )
         name = unparse(node.func).rpartition(".")[2]
         statement = next((given[one] for one in arguments if one in given), None)
-        if isinstance(statement, ast.Dict):  # BigQuery's configuration
-            statement = _nested(statement, "query", "query")
+        if isinstance(settings := walk.reader.constant(statement), ast.Dict):  # BigQuery's configuration
+            statement = _nested(settings, "query", "query")
+            job = _nested(settings, "query")
+            for key, value in zip(getattr(job, "keys", []), getattr(job, "values", []), strict=True):
+                if walk.text_of(key) not in ("query", "useLegacySql", "priority"):
+                    what = f"{unparse(key) if key else '**'} of the configuration"
+                    walk.remark(value, what, "sql(task_id, text, into=table) writes the rows of a query into a table")
         parts = statement.elts if isinstance(statement, ast.List | ast.Tuple) else [statement]
-        texts = [walk.text_of(part) for part in parts]
+        values: list[ast.expr] = []
+        texts = [_statement(walk, part, values) for part in parts]
         if statement is None or any(text is None for text in texts):
             return missing(walk, node, name, "Write its statement as sql(task_id, text)", known)
-        where = (
-            "" if name.startswith("SparkSql") else ", not in the database of its connection: check tables and dialect"
-        )
-        if where:
-            walk.remark(node, f"{name} becomes Spark SQL", f"It runs in Spark{where}")
+        if not name.startswith("SparkSql"):
+            instead = "It runs in Spark, not in the database of its connection: check tables and dialect"
+            walk.remark(node, f"{name} becomes Spark SQL", instead)
+        for one in (one for one in _OF_SPARK_SQL if one in given):
+            walk.remark(given[one], f"{one}= of {name}", "A SQL task runs in the Spark session of the manager")
         if "parameters" in given:
             walk.remark(node, "parameters= of a statement", "Params of the DAG are named parameters here: `:name`")
         written = []
         for text in (text.strip() for text in texts if text):
             if text.endswith((".sql", ".hql")) and len(text.split()) == 1:
                 instead = "Put it beside the DAG file; its Jinja must be written as `:interval_start` and so on"
-                walk.remark(node, f"the file {text}", instead)
-                return missing(walk, node, name, f"sql(task_id, {text!r}), once the file is there", known)
-            translated, problems = templates.as_sql(text.rstrip(";"))
-            _report(walk, node, problems)
+                walk.remark(node, f"the file {_written(text, values)}", instead)
+                return missing(walk, node, name, f"sql(task_id, {_written(text, values)}), once it is there", known)
+            translated = walk.translated(node, text.rstrip(";"), templates.as_sql)
             if "endraw" in translated:
                 return missing(walk, node, name, "Write its statement as sql(task_id, text)", known)
             written.append(f"{{% raw %}}{translated}{{% endraw %}}" if has_macros(translated) else translated)
-        if not any(written):
-            return missing(walk, node, name, "Its statement is empty", known)
-        return Made(sql=quoted(";\n".join(written)), known=known)
+        statement_text = ";\n".join(written)
+        params = walk.dag.params if walk.dag is not None else walk.facts.dag_params
+        plain = _VALUE.sub("x", statement_text)
+        unknown = named_parameters(plain, (*params, *VALUES_OF_CONDITIONS, "run_id"))
+        if (problem := problem_of_statements(plain, has_output=False)) or unknown:
+            why = (
+                f"the text is refused: {problem}" if problem else f"declare {', '.join(unknown)} in params= of the DAG"
+            )
+            return missing(walk, node, name, f"Write its statement as sql(task_id, text): {why}", known)
+        return Made(sql=_written(statement_text, values), known=known)
 
     return read
+
+
+_VALUE: Final = re.compile("\ue100(\\d+)\ue101")
+
+
+def _statement(walk: Walk, node: ast.expr | None, values: list[ast.expr]) -> str | None:
+    """Its text. What an f-string puts into it when the file is read is added to the `values`, with a mark in the text."""
+    node = walk.reader.inlined(node) if node is not None else None
+    if not isinstance(node, ast.JoinedStr):
+        return walk.text_of(node)
+    if not walk.reader.is_plain(node) or any(walk.known.get(name) is not None for name in names_in(node)):
+        return None
+    text = ""
+    for part in templates.flat(node):
+        if isinstance(part, ast.Constant):
+            text += str(part.value)
+        else:
+            text += f"\ue100{len(values)}\ue101"
+            values.append(part)
+    return None if re.search("{[{%][^}]*\ue100", text) else text  # of a template that a value completes
+
+
+def _written(text: str, values: Sequence[ast.expr]) -> str:
+    """Text of Python for a text with marks."""
+    if not _VALUE.search(text):
+        return quoted(text)
+    parts = [values[int(part)] if n % 2 else ast.Constant(part) for n, part in enumerate(_VALUE.split(text))]
+    return templates.f_string(parts)
 
 
 def _nested(node: ast.Dict, *path: str) -> ast.expr | None:
@@ -216,65 +250,72 @@ def _nested(node: ast.Dict, *path: str) -> ast.expr | None:
     return found
 
 
-def _spark_submit(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+def _spark_submit(walk: Walk, node: ast.Call, given: Arguments) -> Made:
     options = {
         "conf": None, "name": "--name", "java_class": "--class", "py_files": "--py-files", "jars": "--jars", "files": "--files",
         "packages": "--packages", "driver_memory": "--driver-memory", "executor_memory": "--executor-memory",
         "executor_cores": "--executor-cores", "num_executors": "--num-executors",
         "total_executor_cores": "--total-executor-cores",
         "deploy_mode": "--deploy-mode", "properties_file": "--properties-file", "archives": "--archives",
+        "proxy_user": "--proxy-user", "principal": "--principal", "keytab": "--keytab", "yarn_queue": "--queue",
+        "exclude_packages": "--exclude-packages", "repositories": "--repositories", "driver_class_path": "--driver-class-path",
     }  # fmt: skip
-    known = frozenset({*options, "application", "application_args", "conn_id", "verbose", "spark_binary", "env_vars"})
+    known = frozenset({
+        *options, "application", "application_args", "conn_id", "verbose", "spark_binary", "env_vars", "status_poll_interval",
+    })  # fmt: skip
     if "application" not in given:
         return missing(walk, node, "SparkSubmitOperator", "Write the command here", known)
-    words = ['"spark-submit"']
+    words = [_as_word(walk, given["spark_binary"]) if "spark_binary" in given else '"spark-submit"']
     for name, spelling in options.items():
         if name not in given:
             continue
         if spelling:
             words += [quoted(spelling), _as_word(walk, given[name])]
-        elif isinstance(conf := given[name], ast.Dict):
+        elif isinstance(conf := walk.reader.inlined(given[name]), ast.Dict) and all(conf.keys):
             for key, value in zip(conf.keys, conf.values, strict=True):
-                if key is not None:
-                    setting = ast.JoinedStr([*_in_f_string(walk, key), ast.Constant("="), *_in_f_string(walk, value)])
-                    texts = [str(one.value) for one in setting.values if isinstance(one, ast.Constant)]
-                    words += [
-                        '"--conf"',
-                        quoted("".join(texts)) if len(texts) == len(setting.values) else unparse(setting),
-                    ]
-    words.append(walk.at_runtime(given["application"]))
+                setting = ast.JoinedStr([*_in_f_string(walk, key), ast.Constant("="), *_in_f_string(walk, value)])  # type: ignore[arg-type]
+                texts = [str(one.value) for one in setting.values if isinstance(one, ast.Constant)]
+                words += ['"--conf"', quoted("".join(texts)) if len(texts) == len(setting.values) else unparse(setting)]
+        else:
+            each = f"for key, value in {at_runtime(walk, conf)}.items() for word in ('--conf', f'{{key}}={{value}}')"
+            words.append(f"*[word {each}]")
+    words.append(at_runtime(walk, given["application"]))
     if "application_args" in given:
-        arguments = given["application_args"]
+        arguments = walk.reader.inlined(given["application_args"])
         words += (
             [_as_word(walk, one) for one in arguments.elts]
             if isinstance(arguments, ast.List)
-            else [f"*{walk.at_runtime(arguments)}"]
+            else [f"*{at_runtime(walk, arguments)}"]
         )
     instead = (
         "It runs as before, as an application of its own; in a task with ctx.spark its code shares the manager's Spark"
     )
     walk.remark(node, "SparkSubmitOperator: master and connection are not known here", instead)
-    return Made(call("subprocess.run", [call("", words).replace("(", "[", 1)[:-1] + "]", "check=True"]), known=known)
+    env = [f"env={{**os.environ, **{at_runtime(walk, given['env_vars'])}}}"] if "env_vars" in given else []
+    return Made(
+        call("subprocess.run", [call("", words).replace("(", "[", 1)[:-1] + "]", *env, "check=True"]), known=known
+    )
 
 
-def _in_f_string(walk: Operators, node: ast.expr) -> list[ast.expr]:
-    written = ast.parse(walk.at_runtime(node), mode="eval").body
+def _in_f_string(walk: Walk, node: ast.expr) -> list[ast.expr]:
+    written = ast.parse(at_runtime(walk, node), mode="eval").body
     return [
         ast.Constant(str(written.value)) if isinstance(written, ast.Constant) else ast.FormattedValue(written, -1, None)
     ]
 
 
-def _as_word(walk: Operators, node: ast.expr) -> str:
-    text = walk.at_runtime(node)
+def _as_word(walk: Walk, node: ast.expr) -> str:
+    text = at_runtime(walk, node)
     return text if isinstance(node, ast.Constant) and isinstance(node.value, str) else f"str({text})"
 
 
 def _file_sensor(*arguments: str, scheme: str = "") -> Reader:
-    def read(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+    def read(walk: Walk, node: ast.Call, given: Arguments) -> Made:
         known = frozenset({*arguments, *_OF_SENSORS, *_OF_FILE_SENSORS})
         name = unparse(node.func).rpartition(".")[2]
         texts = [walk.text_of(given[one]) for one in arguments if one in given]
-        path, problems = templates.as_path("/".join(text for text in texts if text))
+        whole = "/".join(text for text in texts if text)
+        path, problems = templates.as_path(whole)
         path = f"{scheme}{path}" if scheme and "://" not in path else path
         if (
             problems
@@ -283,22 +324,24 @@ def _file_sensor(*arguments: str, scheme: str = "") -> Reader:
             or "*" in path
         ):
             return missing(walk, node, name, "waits_for=[file('s3://.../{interval_start:%Y-%m-%d}/_SUCCESS')]", known)
+        if walk.dag is not None and "timezone" in walk.dag.settings and templates.has_template(whole):
+            walk.remark(node, "a date in the path", "It is in the time zone of the DAG here, in Airflow in UTC")
         return Made("pass", settings={"waits_for": f"[file({quoted(path)})]", **_sensor_settings(given)}, known=known)
 
     return read
 
 
-def _sql_sensor(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+def _sql_sensor(walk: Walk, node: ast.Call, given: Arguments) -> Made:
     known = frozenset(
         {"sql", "conn_id", "success", "failure", "fail_on_empty", "parameters", "hook_params", *_OF_SENSORS}
     )
-    text = walk.text_of(given.get("sql"))
-    query, problems = templates.as_sql(text or "")
-    if text is None or problems or "success" in given or text.endswith(".sql"):
+    text = walk.text_of(given.get("sql")) or ""
+    query, problems = templates.as_sql(text)
+    is_more = given.keys() & {"success", "failure", "fail_on_empty", "parameters"}
+    if problems or is_more or problem_of_condition(query):  # also for a file, and no text at all
         return missing(walk, node, "SqlSensor", 'waits_for=[condition("SELECT count(*) > 0 FROM ...")]', known)
-    walk.remark(
-        node, "SqlSensor becomes a condition in Spark SQL", "It must give true or false, from tables that Spark sees"
-    )
+    instead = "It must give true or false, from tables that Spark sees"
+    walk.remark(node, "SqlSensor becomes a condition in Spark SQL", instead)
     return Made("pass", settings={"waits_for": f"[condition({quoted(query)})]", **_sensor_settings(given)}, known=known)
 
 
@@ -319,16 +362,11 @@ def _sensor_settings(given: Arguments) -> dict[str, str]:
 
 
 def _missing(instead: str, *known: str) -> Reader:
-    def read(walk: Operators, node: ast.Call, given: Arguments) -> Made:
+    def read(walk: Walk, node: ast.Call, given: Arguments) -> Made:
         name = unparse(node.func).rpartition(".")[2]
         return missing(walk, node, name, instead, frozenset(known) or frozenset(given))
 
     return read
-
-
-def _report(walk: Operators, node: ast.AST, problems: list[str]) -> None:
-    for problem in dict.fromkeys(problems):
-        walk.remark(node, problem, "Write it with ctx in Python, with `:interval_start` and params in SQL")
 
 
 _WAIT: Final = "Write on the task that comes after it what it waits for: "

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+import copy
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Final, cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from backfill_manager.importers.airflow.templates import has_template
 from backfill_manager.importers.source import Source, keywords_of, names_in
 from backfill_manager.importers.writer import call, keywords, quoted, unparse
 from backfill_manager.model.states import TRIGGER_RULES
+from backfill_manager.schemas.params import PARAM_TYPES
 
 Report = Callable[[ast.AST, str, str], None]  # where, what, what instead
 Settings = dict[str, str]
@@ -63,13 +69,48 @@ _NO_EQUAL: Final = {
 # Of every operator.
 COMMON: Final = frozenset({*_RENAMED, *_CALLBACKS, *_NO_EQUAL, "trigger_rule", "retry_exponential_backoff"})
 AIRFLOWS_RETRY_DELAY: Final = "300"  # where none is set; ours is 60
+_OUR_MAX_RETRY_DELAY: Final = 3600  # seconds; Airflow's is a day, and is of `retry_exponential_backoff` alone
+_LOGICAL_DATE: Final = "A run's logical date is the start of its interval here, not the instant at which it starts"
+_LITERALS: Final = (ast.Constant, ast.Dict, ast.List, ast.JoinedStr)
+_TIMETABLES: Final = (
+    "CronDataIntervalTimetable", "CronTriggerTimetable", "DeltaDataIntervalTimetable", "DeltaTriggerTimetable",
+)  # fmt: skip
+_UNITS_OF_DATES: Final = ("year", "month", "day", "hour", "minute", "second")
+_UNITS_OF_DURATIONS: Final = frozenset({"weeks", "days", "hours", "minutes", "seconds"})
 _PARAM_SILENT: Final = ("title", "section", "values_display", "description_md", "schema", "source", "custom_html_form")
+
+
+def _has_template(node: ast.expr) -> bool:
+    return any(isinstance(one, ast.Constant) and has_template(str(one.value)) for one in ast.walk(node))
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_zone(name: str | None) -> bool:
+    try:
+        return name is not None and ZoneInfo(name) is not None
+    except (ZoneInfoNotFoundError, ValueError):
+        return False
+
+
+def _max_retry_delay(settings: Settings) -> str | None:
+    """What Airflow waits at most, where our default is less: a day, and without `retry_exponential_backoff` there is no limit."""
+    delay = settings.get("retry_delay", "0")
+    seconds = float(delay) if re.fullmatch(r"[\d.]+", delay) else 0
+    return f"{max(seconds, 86400):g}" if "retry_backoff" in settings or seconds > _OUR_MAX_RETRY_DELAY else None
 
 
 class SettingsReader:
     def __init__(self, source: Source, constants: Mapping[str, ast.expr], report: Report) -> None:
         self.source, self.constants, self._report = source, constants, report
         self.consumed: set[str] = set()  # constants whose value was read
+        self._templates: dict[str, ast.expr] = {}  # constants with templates, also by the name of another
+        literals = {name: value for name, value in constants.items() if isinstance(value, _LITERALS)}
+        while more := {n: v for n, v in literals.items() if _has_template(v) or names_in(v) & self._templates.keys()}:
+            self._templates |= more
+            literals = {name: value for name, value in literals.items() if name not in more}
 
     def constant(self, node: ast.expr | None) -> ast.expr | None:
         """The value of a name that the file assigns once, at its top."""
@@ -77,6 +118,19 @@ class SettingsReader:
             self.consumed.add(node.id)
             return self.constants[node.id]
         return node
+
+    def inlined(self, node: ast.expr) -> ast.expr:
+        """With the values of constants that hold templates: what a template means is known only where it is used."""
+        if not names_in(node) & self._templates.keys():
+            return node
+        reader = self
+
+        class Inline(ast.NodeTransformer):
+            def visit_Name(self, name: ast.Name) -> ast.expr:
+                return reader.inlined(reader._templates[name.id]) if name.id in reader._templates else name
+
+        self.consumed |= names_in(node) & self._templates.keys()
+        return cast("ast.expr", Inline().visit(copy.deepcopy(node)))
 
     def text_of(self, node: ast.expr | None) -> str | None:
         node = self.constant(node)
@@ -88,22 +142,26 @@ class SettingsReader:
 
     def of_mapping(self, node: ast.expr | None) -> dict[str, ast.expr]:
         """A dict that is written out, such as `default_args`."""
-        node = self.constant(node)
-        match node:
+        match self.constant(node):
             case None | ast.Constant(value=None):
                 return {}
-            case ast.Dict(keys=keys, values=values):
-                found: dict[str, ast.expr] = {}
-                for key, value in zip(keys, values, strict=True):
-                    if isinstance(key, ast.Constant):
-                        found[str(key.value)] = value
-                    elif key is None:
-                        found |= self.of_mapping(value)
-                return found
-            case ast.Call(func=ast.Name(id="dict"), args=[]):
-                return keywords_of(node)
-        self._report(node, f"`{unparse(node)[:60]}`", "Its settings are not known before it runs; write them out")
-        return {}
+            case ast.Dict(keys=keys, values=values) if all(isinstance(key, ast.Constant | None) for key in keys):
+                return self._merged((getattr(key, "value", None), one) for key, one in zip(keys, values, strict=True))
+            case ast.Call(func=ast.Name(id="dict"), args=args, keywords=given):
+                return self._merged([*((None, one) for one in args), *((one.arg, one.value) for one in given)])
+            case ast.BinOp(op=ast.BitOr(), left=left, right=right):
+                return self._merged([(None, left), (None, right)])
+            case other:
+                what = f"`{unparse(other)[:60]}`"
+                self._report(other, what, "Its settings are not known before it runs; write them out")
+                return {}
+
+    def _merged(self, items: Iterable[tuple[object, ast.expr]]) -> dict[str, ast.expr]:
+        """Items of a dict; one without a key is a dict that is merged into it."""
+        found: dict[str, ast.expr] = {}
+        for key, value in items:
+            found |= self.of_mapping(value) if key is None else {str(key): value}
+        return found
 
     def of_task(self, given: Mapping[str, ast.expr], known: frozenset[str] = frozenset()) -> Settings:
         """Settings of a task. `known`: arguments of its operator that the caller reads."""
@@ -124,46 +182,43 @@ class SettingsReader:
                 if not (isinstance(node, ast.Constant) and not node.value):
                     is_number = isinstance(node, ast.Constant) and not isinstance(node.value, bool)
                     settings["retry_backoff"] = unparse(node) if is_number else "2"
-            elif name in known or name in _SILENT or (isinstance(node, ast.Constant) and node.value is None):
+            elif name in ("start_date", "end_date") and not _is_none(node):
+                self._report(node, f"{name} of a task", "A task has the dates of its DAG")
+            elif name in known or name in _SILENT or _is_none(node):
                 continue
             elif name in _CALLBACKS:
                 instead = f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)"
                 self._report(node, f"{name}={unparse(node)[:60]}", instead)
             else:
                 self._report(node, f"{name}={unparse(node)[:60]}", _NO_EQUAL.get(name, "It has no equal here"))
-        for name in ("retries", "priority", "weight", "max_active_tis"):
+        for name in ("retries", "priority", "weight", "max_active_tis", "retry_delay", "max_retry_delay"):
             if settings.get(name) == "None":
                 del settings[name]
+        if "max_retry_delay" not in settings and (longest := _max_retry_delay(settings)):
+            settings["max_retry_delay"] = longest
         return settings
 
     def _duration(self, node: ast.expr) -> str | None:
         """Of a `pendulum.duration` or a `datetime.timedelta`, seconds if they are plain numbers."""
-        factors = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1, "weeks": 604800}
-        match node:
-            case ast.Call(func=called, args=[], keywords=given) if self.source.dotted(called).rpartition(".")[2] in (
-                "timedelta",
-                "duration",
-            ):
-                total = 0.0
-                for one in given:
-                    if one.arg not in factors or not isinstance(one.value, ast.Constant):
-                        return None
-                    total += factors[one.arg] * float(str(one.value.value))
-                return f"{total:g}" if total < 1e6 else str(int(total))
-        return None
+        if not isinstance(node, ast.Call) or node.args or self._kind(node) not in ("timedelta", "duration"):
+            return None
+        given = {name: value.value for name, value in keywords_of(node).items() if isinstance(value, ast.Constant)}
+        if len(given) < len(node.keywords) or not given.keys() <= _UNITS_OF_DURATIONS:
+            return None
+        total = timedelta(**given).total_seconds()  # type: ignore[arg-type]
+        return f"{total:g}" if total < 1e6 else str(int(total))
+
+    def _kind(self, node: ast.Call) -> str:
+        return self.source.dotted(node.func).rpartition(".")[2]
 
     def _rule(self, node: ast.expr) -> str | None:
-        text = self.text_of(node)
-        if text is None and isinstance(node, ast.Attribute):
-            text = node.attr.lower()
-        elif text is None and isinstance(node, ast.Name) and self.is_plain(node):
+        text = node.attr.lower() if isinstance(node, ast.Attribute) else self.text_of(node)
+        if text is None and isinstance(node, ast.Name) and self.is_plain(node):
             return node.id
-        elif text is None:
-            self._report(node, f"trigger_rule={unparse(node)}", "Set one of the rules in docs/authoring.md")
-            return None
-        text = RULES.get(str(text), str(text))
+        text = RULES.get(text or "", text)
         if text not in TRIGGER_RULES:
-            self._report(node, f"the trigger rule {text}", "Set one of the rules in docs/authoring.md")
+            what = f"trigger_rule={unparse(node)}" if text is None else f"the trigger rule {text}"
+            self._report(node, what, "Set one of the rules in docs/authoring.md")
             return None
         return None if text == "all_success" else quoted(text)
 
@@ -173,40 +228,39 @@ class SettingsReader:
         schedule = next((given[name] for name in ("schedule", "schedule_interval", "timetable") if name in given), None)
         zone: list[str] = []
         if schedule is None:
-            self._report(
-                node, "no schedule", "Airflow 2 runs it once a day then, Airflow 3 only when triggered, as here"
-            )
+            instead = "Airflow 2 runs it once a day then, Airflow 3 only when triggered, as here"
+            self._report(node, "no schedule", instead)
         elif text := self._schedule(schedule, zone):
             settings["schedule"] = text
-        if settings.get("schedule") and "catchup" not in given:
+        is_of_3 = any(origin.startswith("airflow.sdk.") for origin in self.source.origins.values())
+        if settings.get("schedule") and "catchup" not in given and not is_of_3:
             instead = "Airflow 2 makes up for all intervals since start_date then; Airflow 3 and this do not"
             self._report(node, "catchup is not set", instead)
+        if settings.get("schedule") and is_of_3 and isinstance(self.constant(schedule), ast.Constant):
+            instead = f"{_LOGICAL_DATE}, unless create_cron_data_intervals is set there"
+            self._report(node, f"schedule={settings['schedule']} of Airflow 3", instead)
         for name in ("start_date", "end_date"):
             if name in both and (text := self._date(both[name], name, zone)):
                 settings[name] = text
-        if zone and zone[0] not in ("UTC", "utc", "Etc/UTC"):
+        if zone and zone[0] != "UTC":
             settings["timezone"] = quoted(zone[0])
         settings.setdefault("schedule", "None")
         settings = {"schedule": settings.pop("schedule"), **settings}
         for name, value in given.items():
             if name in _DAG_RENAMED:
-                if isinstance(value, ast.Constant) and value.value is None:
+                if _is_none(value):
                     continue
                 if self.is_plain(value):
                     settings[_DAG_RENAMED[name]] = unparse(value)
                 else:
                     self._report(value, f"{name}={unparse(value)[:60]}", "Set it to a plain value")
             elif name in _CALLBACKS:
-                self._report(
-                    value, f"{name} of the DAG", f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)"
-                )
+                instead = f"Use {_CALLBACKS[name]}, a function of ctx (docs/callbacks.md)"
+                self._report(value, f"{name} of the DAG", instead)
             elif name not in _SILENT and not (isinstance(value, ast.Constant) and not value.value):
                 self._report(value, f"{name} of the DAG", _NO_EQUAL.get(name, "It has no equal here"))
         if owner := self.text_of(default_args.get("owner")):
             settings["owner"] = quoted(owner)
-        params = [one["params"] for one in (given, default_args) if "params" in one]  # the latter win in Airflow
-        if params and (written := self._params(params)):
-            settings["params"] = written
         args = {name: value for name, value in default_args.items() if name not in ("params", "start_date", "end_date")}
         of_tasks = self.of_task(args)
         if of_tasks.get("retries", "0") != "0":
@@ -218,123 +272,109 @@ class SettingsReader:
     def _schedule(self, node: ast.expr, zone: list[str]) -> str | None:
         node = self.constant(node) or node
         match node:
-            case ast.Constant(value=str() as text) if text in ("@continuous",):
+            case ast.Constant(value="@continuous"):
                 self._report(node, "schedule='@continuous'", 'Use a short one, such as schedule={"seconds": 60}')
                 return None
             case ast.Constant(value=str() as text):
                 return quoted(text)
             case ast.Constant(value=None):
                 return None
-            case ast.Call(func=called) if self.source.dotted(called).rpartition(".")[2] in (
-                "timedelta",
-                "relativedelta",
-                "duration",
-            ):
-                if seconds := self._duration(node):
-                    return f'{{"seconds": {int(float(seconds))}}}'
-            case ast.Call(func=called, args=args, keywords=given):
-                kind = self.source.dotted(called).rpartition(".")[2]
-                for one in given:
-                    if one.arg == "timezone":
-                        self._add_zone(one.value, zone)
-                first = args[0] if args else next((one.value for one in given if one.arg in ("cron", "delta")), None)
-                if first is not None and kind in (
-                    "CronDataIntervalTimetable",
-                    "CronTriggerTimetable",
-                    "DeltaDataIntervalTimetable",
-                    "DeltaTriggerTimetable",
-                ):
-                    if kind.endswith("TriggerTimetable"):
-                        self._report(
-                            node,
-                            kind,
-                            "A run's logical date is the start of its interval here, not the instant at which it starts",
-                        )
-                    if len(args) > 1:
-                        self._add_zone(args[1], zone)
-                    return self._schedule(first, zone)
-            case ast.Name() | ast.Subscript() | ast.Attribute() | ast.JoinedStr() | ast.IfExp() if self.is_plain(
-                node
-            ) and not (names_in(node) & self.source.origins.keys()):
+            case ast.Call(func=called) if self.source.dotted(called) in ("os.getenv", "os.environ.get"):
                 return unparse(node)
-        what = unparse(node)
+            case ast.Call() if seconds := self._duration(node):
+                return f'{{"seconds": {int(float(seconds))}}}'
+            case ast.Call(args=args) if self._kind(node) in _TIMETABLES:
+                given = dict(zip(("cron", "timezone"), args, strict=False)) | keywords_of(node)
+                if self._kind(node).endswith("TriggerTimetable"):
+                    self._report(node, self._kind(node), _LOGICAL_DATE)
+                if "timezone" in given and (name := self._zone(given["timezone"])):
+                    zone.append(name)
+                if (first := given.get("cron", given.get("delta"))) is not None:
+                    return self._schedule(first, zone)
+            case ast.Name() | ast.Subscript() | ast.Attribute() | ast.JoinedStr() | ast.IfExp() if self._is_own(node):
+                return unparse(node)
         instead = "Use cron, a preset, seconds or None; a DAG that waits for tables has waits_for=[table]"
-        self._report(node, f"schedule={what[:60]}", instead)
+        self._report(node, f"schedule={unparse(node)[:60]}", instead)
         return None
 
-    def _add_zone(self, node: ast.expr, zone: list[str]) -> None:
-        if name := self._zone(node):
-            zone.append(name)
-        elif not (isinstance(node, ast.Constant) and node.value is None):
-            self._report(
-                node, f"the time zone {unparse(node)[:60]}", "Set timezone= of the DAG, such as 'Europe/Berlin'"
-            )
+    def _is_own(self, node: ast.expr) -> bool:
+        """Whether it takes nothing from another file."""
+        return self.is_plain(node) and not (names_in(node) & self.source.origins.keys())
 
-    def _zone(self, node: ast.expr | None) -> str | None:
-        match node:
-            case ast.Call(args=[ast.Constant(value=str() as name)]):
-                return name
+    def _zone(self, node: ast.expr) -> str | None:
+        """The name of a time zone; None for one that is reported, or for `None`."""
+        match self.constant(node):
+            case ast.Call(args=[inner]) if name := self.text_of(inner):
+                pass
             case ast.Attribute(attr="utc" | "UTC"):
                 return "UTC"
-            case ast.Name() if isinstance(value := self.constant(node), ast.Call):
-                return self._zone(value)
-        return self.text_of(node)
+            case other:
+                name = self.text_of(other)
+        if name in ("utc", "Etc/UTC"):
+            return "UTC"
+        if not _is_zone(name) and not _is_none(node):
+            what = f"the time zone {unparse(node)[:60]}"
+            self._report(node, what, "Set timezone= of the DAG, such as 'Europe/Berlin'")
+            return None
+        return name
+
+    def _instant(self, node: ast.expr, text: str, tz: ast.expr | None, zone: list[str]) -> str:
+        """A date as it is written: as it is in the DAG's time zone, else with its own offset. The first one's is the DAG's."""
+        try:
+            at = datetime.fromisoformat(re.sub("Z$", "+00:00", text))
+        except ValueError:  # in another form
+            return quoted(text)
+        if at.tzinfo is not None:
+            if not zone and at.utcoffset():
+                what = f"the time zone {at.isoformat()[-6:]}"
+                self._report(node, what, "Set timezone= of the DAG, such as 'Europe/Berlin'")
+            return quoted(text)
+        own = "UTC" if tz is None else self._zone(tz)
+        if own is None or not zone:
+            zone += [own] if own else []
+        elif own != zone[0]:
+            return quoted(at.replace(tzinfo=ZoneInfo(own)).isoformat())
+        return quoted(text)
 
     def _date(self, node: ast.expr, name: str, zone: list[str]) -> str | None:
-        value = self.constant(node) or node
-        match value:
+        match self.constant(node) or node:
             case ast.Constant(value=None):
                 return None
             case ast.Constant(value=str() as text):
                 return quoted(text)
-            case ast.Call(func=called, args=args, keywords=given):
-                kind = self.source.dotted(called).rpartition(".")[2]
-                zones = [one.value for one in given if one.arg in ("tz", "tzinfo")]
-                numbers = [one.value for one in args if isinstance(one, ast.Constant) and isinstance(one.value, int)]
-                by_name = {
-                    one.arg: one.value.value
-                    for one in given
-                    if isinstance(one.value, ast.Constant) and isinstance(one.value.value, int)
+            case ast.Call(args=args) as value:
+                kind, given = self._kind(value), keywords_of(value)
+                tz = given.get("tz", given.get("tzinfo"))
+                nodes = dict(zip(_UNITS_OF_DATES, args, strict=False)) | {
+                    unit: given[unit] for unit in _UNITS_OF_DATES if unit in given
                 }
-                units = ("year", "month", "day", "hour", "minute", "second")
-                parts = dict(zip(units, numbers, strict=False)) | {u: by_name[u] for u in units if u in by_name}
+                parts = {unit: one.value for unit, one in nodes.items() if isinstance(one, ast.Constant)}
+                is_whole = len(nodes) == len(parts) >= 3 and len(args) <= len(_UNITS_OF_DATES)
                 if (
                     kind in ("datetime", "date", "local")
-                    and {"year", "month", "day"} <= parts.keys()
-                    and len(numbers) == len(args)
+                    and is_whole
+                    and all(type(one) is int for one in parts.values())
                 ):
-                    if zones:
-                        self._add_zone(zones[0], zone)
-                    day = "{year:04d}-{month:02d}-{day:02d}".format(**parts)
-                    hour, minute, second = (parts.get(unit, 0) for unit in units[3:])
-                    clock = f"T{hour:02d}:{minute:02d}" + (f":{second:02d}" if second else "")
-                    return quoted(day + (clock if hour or minute or second or name == "end_date" else ""))
+                    at = datetime(**parts)  # type: ignore[arg-type]
+                    has_clock = name == "end_date" or at != datetime(at.year, at.month, at.day)
+                    clock = at.isoformat(timespec="seconds" if at.second else "minutes")
+                    return self._instant(node, clock if has_clock else clock[:10], tz, zone)
                 if kind == "parse" and (text_ := self.text_of(args[0] if args else None)):
-                    if zones:
-                        self._add_zone(zones[0], zone)
-                    return quoted(text_)
-        if (
-            self.is_plain(node)
-            and not isinstance(value, ast.Call)
-            and not (names_in(node) & self.source.origins.keys())
-        ):
-            return unparse(node)
-        self._report(
-            node, f"{name}={unparse(node)[:60]}", "Write a fixed date: one that moves would move the intervals"
-        )
+                    return self._instant(node, text_, tz, zone)
+            case _ if self._is_own(node):
+                return unparse(node)
+        instead = "Write a fixed date: one that moves would move the intervals"
+        self._report(node, f"{name}={unparse(node)[:60]}", instead)
         return None
 
-    def _params(self, nodes: Sequence[ast.expr]) -> str | None:
+    def params(self, *nodes: ast.expr | None) -> dict[str, str]:
+        """Params as texts of Python; later nodes win."""
         given = {name: value for node in nodes for name, value in self.of_mapping(node).items()}
         written = {name: self.param(value, name) for name, value in given.items()}
-        kept = [f"{quoted(name)}: {text}" for name, text in written.items() if text is not None]
-        if not kept:
-            return None
-        line = "{" + ", ".join(kept) + "}"
-        return line if len(line) < 80 else "{\n" + "".join(f"    {one},\n" for one in kept) + "}"
+        return {name: text for name, text in written.items() if text is not None}
 
     def param(self, node: ast.expr, name: str) -> str | None:
-        if not (isinstance(node, ast.Call) and self.source.dotted(node.func).rpartition(".")[2] == "Param"):
+        if not (isinstance(node, ast.Call) and self._kind(node) == "Param"):
             if self.is_plain(node) and not names_in(node):
                 return unparse(node)
             self._report(node, f"the param {name} = {unparse(node)[:60]}", "Give it a plain default")
@@ -348,14 +388,12 @@ class SettingsReader:
                 kinds = [one.value for one in getattr(value, "elts", [value]) if isinstance(one, ast.Constant)]
                 nullable = "null" in kinds
                 kinds = [kind for kind in kinds if kind != "null"]
-                if len(kinds) == 1 and kinds[0] in ("string", "integer", "number", "boolean", "array", "object"):
+                if len(kinds) == 1 and kinds[0] in PARAM_TYPES:
                     settings["type"] = quoted(str(kinds[0]))
+                elif kinds:
+                    self._report(value, f"{key}= of the param {name}", "A param has one type: it may be any here")
             elif key == "enum":
-                choices = [
-                    one
-                    for one in getattr(value, "elts", [])
-                    if not (isinstance(one, ast.Constant) and one.value is None)
-                ]
+                choices = [one for one in getattr(value, "elts", []) if not _is_none(one)]
                 if choices:
                     settings["choices"] = "[" + ", ".join(map(unparse, choices)) + "]"
                 elif self.is_plain(value):
@@ -364,8 +402,10 @@ class SettingsReader:
                 settings["description"] = unparse(value)
             elif key not in _PARAM_SILENT:
                 self._report(value, f"{key}= of the param {name}", "Check it in a task; a param has a type and choices")
-        if isinstance(default, ast.Constant) and default.value is None and not nullable:
+        if _is_none(default) and not nullable:
             default = None
+        elif nullable and default is not None and not _is_none(default):
+            self._report(node, f"the param {name} may be null", "Here only one whose default is None may be null")
         if default is None or not self.is_plain(default) or names_in(default):
             if default is not None:
                 self._report(default, f"the default of the param {name}", "Give it a plain default")

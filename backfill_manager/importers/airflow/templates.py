@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ _SQL_PARTS: Final = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|''|\\.)*'|\"(?:[^
 _MARK: Final = re.compile("\ue000(\\d+)\ue001")
 _BEFORE_TABLE: Final = re.compile(r"\b(?:from|join|into|table|update|exists|overwrite)\s*$", re.IGNORECASE)
 _BEFORE_LITERAL: Final = re.compile(r"\b(?:date|timestamp)\s*$", re.IGNORECASE)
+_PARAM: Final = re.compile(r"ctx\.params(?:\.get\(|\[)(\"[^\"]+\")(?:, (.*)\)$)?")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -222,7 +223,8 @@ def as_python(text: str, *, shell: bool = False) -> Translated:
         else:
             form = piece.form if isinstance(piece, Moment) else None
             spec = ast.JoinedStr([ast.Constant(form)]) if form else None
-            parts.append(ast.FormattedValue(ast.parse(piece.python, mode="eval").body, -1, spec))
+            python = f"({piece.python}).isoformat()" if isinstance(piece, Moment) and not form else piece.python
+            parts.append(ast.FormattedValue(ast.parse(python, mode="eval").body, -1, spec))
     return f_string(parts), problems
 
 
@@ -230,7 +232,7 @@ def with_values(node: ast.JoinedStr, *, shell: bool = False) -> Translated:
     """An f-string that makes a template, as in f"echo {name} {{{{ ds }}}}"."""
     parts: list[ast.expr] = []
     problems: list[str] = []
-    for part in node.values:
+    for part in flat(node):
         text = part.value if isinstance(part, ast.Constant) else ""
         if not isinstance(text, str) or not has_template(text):
             parts.append(part)
@@ -242,6 +244,27 @@ def with_values(node: ast.JoinedStr, *, shell: bool = False) -> Translated:
         whole = found if is_text else ast.FormattedValue(found, -1, None)
         parts += found.values if isinstance(found, ast.JoinedStr) else [whole]
     return f_string(parts), problems
+
+
+def flat(node: ast.JoinedStr) -> Iterator[ast.expr]:
+    """Its parts, with the texts that stand in it for constants."""
+    for part in node.values:
+        match part:
+            case ast.FormattedValue(value=ast.Constant(value=str()) as text):
+                yield text
+            case ast.FormattedValue(value=ast.JoinedStr() as inner):
+                yield from flat(inner)
+            case _:
+                yield part
+
+
+def params_of(text: str) -> dict[str, str]:
+    """The params that a template names: text of Python for the value where a run has none."""
+    used: dict[str, str] = {}
+    for piece in parse(text):
+        if isinstance(piece, Value) and (found := _PARAM.match(piece.python)):
+            used[ast.literal_eval(found[1])] = found[2] or "None"
+    return used
 
 
 def has_template(text: str) -> bool:
