@@ -1,4 +1,4 @@
-"""Who may see and use the pages of backfills."""
+"""Roles of users on the pages of backfills."""
 
 from __future__ import annotations
 
