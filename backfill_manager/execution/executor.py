@@ -81,7 +81,7 @@ class _Try:
     jobs: SparkJobGroup
     lines: LogLines
     accesses: TableAccesses  # of a SQL task
-    turns: TurnHolder = field(default_factory=lambda: TurnHolder(PROCESS_TURNS))
+    turns: TurnHolder
     weight: int = 0  # slots it takes; 0 while it waits
     held: int = 0  # slots it holds: from its start to the end of its code
     running: RunningTask | None = None  # of a Python task, once it has begun
@@ -147,7 +147,8 @@ class Executor:
         about = f"{ti.dag_id}.{ti.task_id} {ti.run_id} try {ti.try_number}"
         lines = LogLines(launch, self._clock, lambda: self._flush_soon(it))
         accesses = TableAccesses(with_columns=self._with_columns)
-        it = _Try(launch, SparkJobGroup(launch.pool, tag, about), lines, accesses)
+        turns = TurnHolder(PROCESS_TURNS, "/".join(map(str, launch.key)))
+        it = _Try(launch, SparkJobGroup(launch.pool, tag, about), lines, accesses, turns)
         refusal: m.Outcome | None = None
         with self._changed:
             self._tries[launch.key] = it

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from backfill_manager.clock import Clock, SystemClock
 from backfill_manager.errors import LostLease, StateError, StateLost
 from backfill_manager.execution.executor import Executor
+from backfill_manager.execution.output.table_turns import PROCESS_TURNS
 from backfill_manager.execution.secrets import Secrets
 from backfill_manager.execution.spark.catalog import register_tables
 from backfill_manager.execution.spark.session import SparkProvider, lower_jvm_thread_priority
@@ -41,6 +42,7 @@ from backfill_manager.manager.services.planner import Planner, PlanResult
 from backfill_manager.manager.services.request_poller import RequestPoller
 from backfill_manager.manager.services.spark_monitor import spark_monitors
 from backfill_manager.manager.services.table_jobs import TableJobs
+from backfill_manager.manager.services.turn_monitor import TurnMonitor
 from backfill_manager.manager.services.wait_checker import WaitCheckers
 from backfill_manager.manager.shutdown import RESTART_HINT, Shutdown
 from backfill_manager.manager.snapshots import own_snapshots, snapshots_folder
@@ -240,7 +242,7 @@ class Manager:
         poller = RequestPoller(store, on_requests=events.wake_for_requests)
         monitors = spark_monitors(term.session, executor.report_spark_gone, clock)
         of_spark: list[Service] = [planner, table_jobs, *wait_checkers.services, *monitors]
-        self._services: list[Service] = [*of_spark, poller, CoreAffinity()]
+        self._services: list[Service] = [*of_spark, poller, TurnMonitor(PROCESS_TURNS), CoreAffinity()]
         self._lineage: OpenLineageSender | None = None
         if term.lineage is not None and settings.openlineage is not None:
             from backfill_manager.manager.telemetry.openlineage_events import LineageEvents  # of an extra

@@ -83,7 +83,7 @@ class GroupCommits:
     def __init__(self, spark: SparkSession, pool: str, *, on_failure: FailureHandler | None = None) -> None:
         """`pool`: the fair-scheduler pool of what Spark does for commits."""
         self.is_available = is_available(spark)
-        self._spark, self._holder = spark.newSession(), TurnHolder(PROCESS_TURNS)
+        self._spark, self._holder = spark.newSession(), TurnHolder(PROCESS_TURNS, "commits of staged writes")
         self._spark.conf.set("spark.sql.adaptive.enabled", "false")  # reading a table's log is one job then, not three
         self._lookup = TransactionLookup()
         self._lock = threading.Lock()

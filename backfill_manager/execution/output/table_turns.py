@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from backfill_manager.errors import AbandonedTry
@@ -36,8 +37,10 @@ class Turns(Protocol):
 class TableTurn:
     """A turn that was asked for: it waits, is held, or is over."""
 
-    def __init__(self, turns: TableTurns, identity: str, *, shared: bool, on_turn: Callable[[], None]) -> None:
-        self.identity, self.shared = identity, shared
+    def __init__(
+        self, turns: TableTurns, holder: TurnHolder, identity: str, *, shared: bool, on_turn: Callable[[], None]
+    ) -> None:
+        self.holder, self.identity, self.shared = holder, identity, shared
         self.state: Literal["waiting", "held", "over"] = "waiting"  # changed by `turns`, under its lock
         self._turns, self._on_turn = turns, on_turn
         self._has_changed = threading.Event()
@@ -68,6 +71,14 @@ class TableTurn:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A table that somebody waits for."""
+
+    held: frozenset[TableTurn]
+    waiting: tuple[TableTurn, ...]
 
 
 class _Queue:
@@ -127,6 +138,16 @@ class TableTurns:
             withdrawn, admitted = self._end(ended)
         _announce(admitted, withdrawn)
 
+    def queued(self) -> dict[str, Queued]:
+        """By identity, the tables for which somebody waits."""
+        with self._lock:
+            queues = self._queues.items()
+            return {
+                identity: Queued(frozenset(queue.held), tuple(queue.waiting))
+                for identity, queue in queues
+                if queue.waiting
+            }
+
     def waiting(self, identity: str) -> int:
         """How many wait for their turn at this table."""
         with self._lock:
@@ -167,8 +188,9 @@ def _announce(admitted: Iterable[TableTurn], withdrawn: Iterable[TableTurn] = ()
 class TurnHolder:
     """The turns of one try (a `Turns`). Thread-safe."""
 
-    def __init__(self, turns: TableTurns) -> None:
-        self._turns = turns
+    def __init__(self, turns: TableTurns, name: str = "a write") -> None:
+        """`name`: whose they are, for the log."""
+        self._turns, self.name = turns, name
         self.turns: list[TableTurn] = []  # waiting or held; some are over. Like `is_closed` changed by `TableTurns`
         self.is_closed = False
 
@@ -176,13 +198,13 @@ class TurnHolder:
         """Asks for a turn without waiting for it. `on_turn` is called once when it has come: here, or in the thread that frees
         the table, so it must neither block nor raise. A turn that another thread releases at that moment may be over by then.
         `AbandonedTry` if the try has been stopped."""
-        turn = TableTurn(self._turns, identity, shared=shared, on_turn=on_turn)
+        turn = TableTurn(self._turns, self, identity, shared=shared, on_turn=on_turn)
         self._turns.add(turn, self)
         return turn
 
     def try_acquire(self, identity: str, *, shared: bool = False) -> TableTurn | None:
         """A turn if it is free and nobody waits for it. `AbandonedTry` if the try has been stopped."""
-        turn = TableTurn(self._turns, identity, shared=shared, on_turn=lambda: None)
+        turn = TableTurn(self._turns, self, identity, shared=shared, on_turn=lambda: None)
         return turn if self._turns.add(turn, self, only_if_free=True) else None
 
     def acquire(self, identity: str, *, shared: bool = False) -> TableTurn:

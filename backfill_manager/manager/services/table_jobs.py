@@ -75,7 +75,7 @@ class TableJobs(Service):
         self._jobs: queue.SimpleQueue[PreviewJob | RevertJob | str] = queue.SimpleQueue()
         self._next_sweep: datetime | None = None
         self._expired: list[str] = []  # as the last sweep found them
-        self._turns = TurnHolder(PROCESS_TURNS)
+        self._turns = TurnHolder(PROCESS_TURNS, "a promotion or a revert")
         self._group = SparkJobGroup(BACKFILL_POOL, "bfm/previews", "previews")  # each job has a pool of its own
 
     def work(self, job: PreviewJob | RevertJob) -> None:
