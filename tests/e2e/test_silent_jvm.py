@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from e2e.test_losing_spark import DAYS, Start, backfill, jvm_of, last_line, lease, ready, root
 from support.manager_process import TIMEOUT_S, ended, kill, wait_for
+from support.spark_losses import DAYS, Start, backfill, folder_of_manager, jvm_of, last_line, lease, ready
 
 from backfill_manager.clock import SystemClock
 from backfill_manager.model import states as s
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from backfill_manager.store.base import Store
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the JVM of a manager is found in /proc")
-__all__ = ["root"]
 
 # `bfm manager start` of a manager with other time limits.
 IN_A_HURRY = """
@@ -38,6 +37,11 @@ spark_monitor.REPORT_SILENCE_S, spark_monitor.MAX_SILENCE_S, exit_watchdog.EXIT_
 query_monitor.QUERIES_INTERVAL_S, query_monitor.MAX_STANDSTILL_S = 1.0, 5.0
 sys.exit(main(["--conf", "manager.yaml", *(sys.argv[4:] or ["manager", "start"])]))
 """
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return folder_of_manager(tmp_path)
 
 
 @pytest.fixture
