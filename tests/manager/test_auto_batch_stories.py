@@ -10,6 +10,7 @@ from support.scenarios import accepted, at, dies_after, key_of, nothing_hangs, r
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.manager.decisions.item_outcomes import ENDED_EARLY
 from backfill_manager.model import states as s
 from backfill_manager.model.records import AUTO_BATCH, Pool, TaskInstance
 from backfill_manager.planning.auto_batch_size import GROWTH
@@ -298,6 +299,8 @@ def test_a_batch_ends_early_between_its_tasks_when_a_scheduled_run_has_waited() 
     manager.drain()
     (early,) = [run for run in manager.runs("d") if run.items == 64]
     assert early.state == s.OVERRIDDEN and "ended early" in (early.reason or "")  # by the first of the smaller ones
+    of_early = {ti.task_id: (ti.state, ti.error) for ti in manager.tasks("d") if ti.run_id == early.run_id}
+    assert of_early == {"a": (s.SUCCESS, None), "b": (s.CANCELLED, ENDED_EARLY)}
     assert key_of(manager, "scheduled__2024-01-01", "a")
     known = len(made(manager)) - 1  # the first of the smaller ones is there
     run_through(manager, taking(1.0, 1.0))
@@ -365,6 +368,24 @@ def test_a_batch_does_not_end_early_for_a_pool_that_it_does_not_use() -> None:
     manager.finish(key_of(manager, "backfill__", "a"), Succeeded())
     manager.drain()
     assert key_of(manager, "backfill__", "b")
+
+
+def test_a_first_run_whose_cost_nobody_knows_goes_on_while_a_scheduled_run_waits() -> None:
+    each = {"a": {"pool": "shared", "max_active_tis": 1}}
+    spec = dag_spec("d", "a", each=each, batchable=True, start_date=at("2024-01-01"))
+    manager = InMemoryManager(spec, script=lambda _: None, scheduled=True)
+    manager.state.put(Pool(name="shared", slots=1, weight=1, min_share=0))
+    manager.commit()
+    backfill = auto(manager, 20, max_active_runs=1)
+    manager.drain()
+    manager.clock.advance(days=1)
+    manager.drain()
+    manager.clock.advance(seconds=30)
+    manager.drain()
+    assert list(manager.state.waited_for) == ["shared"]
+    assert key_of(manager, "backfill__")
+    run_through(manager, taking(1.0, 1.0))
+    assert manager.states(backfill) == {s.SUCCESS: 20}
 
 
 @pytest.mark.parametrize("tables", range(0, 22, 3))

@@ -15,9 +15,9 @@ from support.scenarios import (
     timeline,
 )  # fmt: skip
 
-from backfill_manager.execution.messages import Succeeded
+from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model import states as s
-from backfill_manager.testing import InMemoryManager, dag_spec
+from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 
 def test_retry_runs_the_failed_items_of_a_finished_backfill_again_as_part_of_it() -> None:
@@ -58,6 +58,44 @@ def test_retry_after_a_deadlock_goes_on_once_the_cause_is_mended() -> None:
     nothing_hangs(manager)
     assert manager.states(backfill) == {s.SUCCESS: 5}
     assert [run.state for run in timeline(manager, "d")] == [s.SUCCESS] * 5
+
+
+def days_that_failed_around_one_that_runs(*failed: int, by_hand: int) -> tuple[InMemoryManager, str]:
+    """`roll` of a day depends on that of the day before. Of a backfill some days of January failed, and runs again one at a time;
+    another day is run by hand, and its `load` is running."""
+    spec = dag_spec("d", "load", "roll", upstream={"roll": ["load"]}, each={"roll": {"depends_on_past": True}})
+    manager = InMemoryManager(spec, script=lambda _: Failed("boom"))
+    chosen = [days("2013-01-01", 31)[day - 1] for day in failed]
+    backfill = manager.backfill("d", chosen, max_active_runs=1)
+    manager.drain()
+    assert manager.states(backfill) == {s.FAILED: len(failed)}
+    manager.script = lambda launch: None if launch.run.run_type == s.MANUAL_RUN else Succeeded()
+    accepted(manager, "dag.trigger", dag_id="d", logical_date=f"2013-01-{by_hand:02}T00:00:00Z", conf={})
+    return manager, backfill
+
+
+def test_a_run_between_two_days_that_are_to_be_retried_waits_for_the_one_before_it() -> None:
+    manager, backfill = days_that_failed_around_one_that_runs(1, 3, by_hand=2)
+    manager.ask("backfill.retry", backfill_id=backfill)
+    accepted(manager, "backfill.pause", backfill_id=backfill)
+    manager.finish(key_of(manager, "manual__", "load"), Succeeded())
+    manager.drain()
+    (run,) = [run for run in manager.runs("d") if run.run_type == s.MANUAL_RUN]
+    assert (run.state, run.reason) == (s.RUNNING, f"waits for backfill {backfill}, which is paused")
+    manager.script = lambda _: Succeeded()
+    accepted(manager, "backfill.unpause", backfill_id=backfill)
+    nothing_hangs(manager)
+    assert [run.state for run in timeline(manager, "d")] == [s.SUCCESS] * 3
+
+
+def test_only_an_earlier_day_is_retried_beside_a_run_that_waits_for_its_past() -> None:
+    manager, backfill = days_that_failed_around_one_that_runs(1, 3, 5, by_hand=2)
+    accepted(manager, "backfill.retry", backfill_id=backfill)
+    assert [item.state for item in manager.items(backfill)] == [s.SUCCESS, s.RUNNING, s.PENDING]
+    manager.script = lambda _: Succeeded()
+    manager.finish(key_of(manager, "manual__", "load"), Succeeded())
+    nothing_hangs(manager)
+    assert [run.state for run in timeline(manager, "d")] == [s.SUCCESS] * 4
 
 
 def test_retry_counts_stop_on_failure_anew() -> None:

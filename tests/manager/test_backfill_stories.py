@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 
 import pytest
-from support.scenarios import accepted
+from support.scenarios import accepted, nothing_hangs
 
 from backfill_manager.execution.messages import (
     AccessedTable,
@@ -394,6 +394,17 @@ def test_a_single_run_is_made_though_its_first_date_has_a_run() -> None:
     whole = [run for run in manager.runs("d") if run.state == s.SUCCESS]
     assert [(run.interval_start, run.interval_end) for run in whole] == [january]
     assert [run.state for run in manager.runs("d")].count(s.OVERRIDDEN) == 2
+
+
+def test_a_date_whose_run_was_of_a_shorter_interval_already_exists() -> None:
+    """As of a schedule before: what a `single` run does, the others leave to `reprocess`."""
+    manager, (start, end) = InMemoryManager(PIPELINE), JANUARY[0]
+    manager.backfill("d", [(start, start + timedelta(hours=1))])
+    manager.drain()
+    daily = manager.backfill("d", [(start, end)])
+    nothing_hangs(manager)
+    assert [(item.state, item.reason) for item in manager.items(daily)] == [(s.SKIPPED, "already exists")]
+    assert len(manager.runs("d")) == 1
 
 
 def test_two_backfills_over_the_same_dates_meet_and_one_gives_way() -> None:

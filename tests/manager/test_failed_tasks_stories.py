@@ -71,19 +71,34 @@ def test_only_what_failed_and_what_depends_on_it_runs_again_in_the_run_that_is_t
     assert world.manager.row(backfill).state == s.SUCCESS
 
 
-def test_a_task_that_is_marked_in_the_same_moment_stays_marked() -> None:
-    world = World("clean 01-01")
-    world.done(1)
+def test_a_task_that_is_marked_in_the_same_moment_stays_marked_and_its_run_keeps_its_turn() -> None:
+    world = World("clean 01-01", "clean 01-02")
+    world.done(2)
     world.broken.clear()
     world.manager.launched.clear()
-    world.manager.backfill("d", WEEK[:1], reprocess="failed_tasks")
+    world.manager.backfill("d", WEEK[:2], reprocess="failed_tasks", max_active_runs=2)
     run_id = world.manager.runs("d")[0].run_id
     world.manager.ask("task.mark", dag_id="d", run_id=run_id, task_id="other", state="skipped")
     while world.manager.tick():
         for run in world.manager.state.runs.values():
-            assert run.tasks == {ti.task_id: ti for ti in world.manager.tasks("d")}, "memory is what the tables say"
-    assert world.launched == {"clean 01-01", "report 01-01"}
+            assert run.tasks == {
+                ti.task_id: ti for ti in world.manager.tasks("d") if ti.run_id == run.row.run_id
+            }, "memory is what the tables say"
+    again = [f"{it.task.task_id} {it.run.logical_date:%m-%d}" for it in world.manager.launched if it.ended is None]
+    assert again == ["clean 01-01", "clean 01-02", "report 01-01", "report 01-02"]
     assert task_of(world.manager, run_id, "other").state == s.SKIPPED
+
+
+def test_the_tick_that_takes_a_run_takes_its_item() -> None:
+    world = World("clean 01-01")
+    world.done(1)
+    world.manager.script = never
+    backfill = world.manager.backfill("d", WEEK[:1], reprocess="failed_tasks")
+    while not world.manager.running:
+        world.manager.tick()
+    (run,), (item,) = world.manager.runs("d"), world.manager.items(backfill)
+    assert (run.state, run.backfill_id) == (s.RUNNING, backfill)
+    assert (item.state, item.run_id) == (s.RUNNING, run.run_id)
 
 
 def test_dates_without_a_run_get_one_and_the_run_belongs_to_the_backfill_that_runs_it_again() -> None:

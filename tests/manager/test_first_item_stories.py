@@ -4,7 +4,7 @@ depend on the past at all."""
 from __future__ import annotations
 
 import pytest
-from support.scenarios import accepted, nothing_hangs, refused
+from support.scenarios import accepted, dies_after, key_of, never, nothing_hangs, refused
 
 from backfill_manager.execution.messages import Failed, Outcome, Skipped, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
@@ -102,6 +102,40 @@ def test_it_holds_for_the_first_batch_and_its_halves() -> None:
     backfill = manager.backfill("d", JANUARY[1:5], batch=4, max_active_runs=1)
     manager.drain()
     assert states(manager, backfill) == [s.SUCCESS] * 4
+
+
+def killed_as_a_run_comes_behind_one_that_fails(tables: int, n: int) -> tuple[InMemoryManager, str]:
+    """The run of the first of `n` days is made in the tick in which the run before it fails, and the manager is killed in the
+    commit of that tick, after so many tables."""
+    manager = InMemoryManager(ROLL, script=never)
+    manager.backfill("d", JANUARY[:1])
+    manager.drain()
+    backfill = manager.backfill("d", JANUARY[1 : 1 + n], ignore_first_depends_on_past=False, max_active_runs=1)
+    manager.finish(key_of(manager, "01-01"), Failed("boom"))
+    dies_after(manager, tables)
+    manager.script = lambda it: Failed("boom") if "01-01" in it.run.run_id else Succeeded()
+    return manager, backfill
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("tables", range(8))
+def test_killed_between_a_run_that_can_not_start_and_its_item_the_item_is_that_of_the_run(tables: int, n: int) -> None:
+    manager, backfill = killed_as_a_run_comes_behind_one_that_fails(tables, n)
+    assert states(manager, backfill) == [s.FAILED] * n
+    (run,) = [run for run in manager.runs("d") if run.backfill_id == backfill]
+    item = manager.items(backfill)[0]
+    assert item.run_id == run.run_id and item.reason == run.reason
+    assert "deadlock: task 'roll' of run backfill__2013-01-02" in (run.reason or "")
+
+
+@pytest.mark.parametrize("tables", range(8))
+def test_killed_there_and_paused_the_run_that_can_not_start_ends(tables: int) -> None:
+    manager, backfill = killed_as_a_run_comes_behind_one_that_fails(tables, 3)
+    accepted(manager, "backfill.pause", backfill_id=backfill)
+    assert not manager.state.runs
+    if manager.row(backfill).is_paused:
+        accepted(manager, "backfill.unpause", backfill_id=backfill)
+    assert states(manager, backfill) == [s.FAILED] * 3
 
 
 def test_partitions_have_no_past() -> None:

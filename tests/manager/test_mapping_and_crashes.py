@@ -173,3 +173,21 @@ def test_a_backfill_runs_the_failed_mapped_tasks_of_a_run_again() -> None:
     in_memory.backfill("d", days("2024-01-01", 1), reprocess="failed_tasks")
     in_memory.drain()
     assert script.ids[3:] == ["load.de", "sum"]
+
+
+def test_a_backfill_that_runs_the_failed_task_again_maps_anew_and_what_is_mapped_runs_again() -> None:
+    """Its tasks had succeeded when that of which they are mapped failed."""
+    script = Script(["de", "fr"])
+    in_memory = manager(script)
+    in_memory.drain()
+    script.failing = {"find"}
+    in_memory.ask(request_kinds.TASKS_CLEAR, **clear("d", tasks="^(find|load|sum)$", downstream=False))
+    in_memory.drain()
+    assert (states(in_memory)["load"], states(in_memory)["load.fr"]) == (s.UPSTREAM_FAILED, s.SUCCESS)
+    script.failing, script.values, known = set(), ["fr", "it"], len(script.launched)
+    in_memory.backfill("d", days("2024-01-01", 1), reprocess="failed_tasks")
+    in_memory.drain()
+    assert script.ids[known:] == ["find", "load.fr", "load.it", "sum"]
+    assert states(in_memory) == {
+        **dict.fromkeys(("find", "load", "load.fr", "load.it", "sum"), s.SUCCESS), "load.de": s.REMOVED,
+    }  # fmt: skip

@@ -224,6 +224,7 @@ def test_a_run_that_has_not_succeeded_in_time_is_late_once() -> None:
     (row,) = manager.messages()
     assert row.title == "flights: the interval of 2024-01-01T00:00:00Z is late"
     assert row.text == "expected within 2 h of its end; run scheduled__2024-01-01T00:00:00Z is running"
+    assert row.run_id == "scheduled__2024-01-01T00:00:00Z", "what a message links to"
     clock.advance(seconds=3600)
     manager.drain()
     assert len(manager.messages()) == 1

@@ -16,9 +16,10 @@ from backfill_manager import condition, file, rows
 from backfill_manager.clock import UTC, SystemClock
 from backfill_manager.execution import messages as m
 from backfill_manager.execution.inputs.wait_checks import Found
+from backfill_manager.manager.decisions.task_readiness import MAX_SHOWN
 from backfill_manager.manager.services.wait_checker import WaitChecker, WaitCheckers, WaitsChecked
 from backfill_manager.model import states as s
-from backfill_manager.planning.wait_conditions import Seen, WaitCheck
+from backfill_manager.planning.wait_conditions import MAX_OPEN, Seen, WaitCheck
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 DAY = days("2024-01-02", 1)
@@ -163,6 +164,20 @@ def test_many_runs_say_in_bounded_text_what_they_wait_for() -> None:
     manager.backfill("silver", DAY)
     manager.drain()
     assert manager.reason is not None and len(manager.reason) < 4000 and manager.reason.endswith(" and 20 more")
+    exactly = Ground(*(file(f"/in/{n}") for n in range(MAX_SHOWN)))
+    exactly.backfill("silver", DAY)
+    exactly.drain()
+    assert exactly.reason == f"waits for {', '.join(f'/in/{n}' for n in range(MAX_SHOWN))}"
+
+
+def test_of_a_long_batch_only_the_next_intervals_are_looked_for() -> None:
+    n = 2 * MAX_OPEN
+    manager = Ground(SUCCESS)
+    manager.backfill("silver", days("2023-01-01", n), batch=n)
+    manager.drain()
+    assert len(manager.looks) == MAX_OPEN and manager.looks[0].path == "/in/2023-01-01/_SUCCESS"
+    manager.see(*manager.looks[:50])
+    assert len(manager.looks) == MAX_OPEN and manager.looks[0].path == "/in/2023-02-20/_SUCCESS"
 
 
 def test_the_timeline_says_what_a_run_waits_for() -> None:
