@@ -384,8 +384,10 @@ def test_a_first_run_whose_cost_nobody_knows_goes_on_while_a_scheduled_run_waits
     manager.drain()
     assert list(manager.state.waited_for) == ["shared"]
     assert key_of(manager, "backfill__")
+    other = manager.backfill("d", days("2014-01-01", 20), batch=4, max_active_runs=1)
+    accepted(manager, "backfill.set", backfill_id=other, changes={"batch": "auto"})  # what runs cost is not read yet
     run_through(manager, taking(1.0, 1.0))
-    assert manager.states(backfill) == {s.SUCCESS: 20}
+    assert manager.states(backfill) == manager.states(other) == {s.SUCCESS: 20}
 
 
 @pytest.mark.parametrize("tables", range(0, 22, 3))

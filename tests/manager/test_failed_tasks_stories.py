@@ -81,9 +81,9 @@ def test_a_task_that_is_marked_in_the_same_moment_stays_marked_and_its_run_keeps
     world.manager.ask("task.mark", dag_id="d", run_id=run_id, task_id="other", state="skipped")
     while world.manager.tick():
         for run in world.manager.state.runs.values():
-            assert run.tasks == {
-                ti.task_id: ti for ti in world.manager.tasks("d") if ti.run_id == run.row.run_id
-            }, "memory is what the tables say"
+            assert run.tasks == {ti.task_id: ti for ti in world.manager.tasks("d") if ti.run_id == run.row.run_id}, (
+                "memory is what the tables say"
+            )
     again = [f"{it.task.task_id} {it.run.logical_date:%m-%d}" for it in world.manager.launched if it.ended is None]
     assert again == ["clean 01-01", "clean 01-02", "report 01-01", "report 01-02"]
     assert task_of(world.manager, run_id, "other").state == s.SKIPPED

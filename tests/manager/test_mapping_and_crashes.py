@@ -180,7 +180,7 @@ def test_a_backfill_that_runs_the_failed_task_again_maps_anew_and_what_is_mapped
     script = Script(["de", "fr"])
     in_memory = manager(script)
     in_memory.drain()
-    script.failing = {"find"}
+    script.failing = {"find", "sum"}
     in_memory.ask(request_kinds.TASKS_CLEAR, **clear("d", tasks="^(find|load|sum)$", downstream=False))
     in_memory.drain()
     assert (states(in_memory)["load"], states(in_memory)["load.fr"]) == (s.UPSTREAM_FAILED, s.SUCCESS)

@@ -598,6 +598,17 @@ def test_lookback_after_a_crash_does_each_date_again_once() -> None:
     assert [run.state for run in timeline(manager, "d")] == [s.SUCCESS] * 3
 
 
+@pytest.mark.parametrize("schedule", ["0 */2 * * *", "0 */4 * * *", "@daily"])
+def test_lookback_of_a_longer_schedule_than_before_leaves_the_timeline_right(schedule: str) -> None:
+    """Of the runs before its first one only the newest are held: as many as `lookback` needs, and those are of an hour."""
+    hourly = {**FROM_2024, "lookback": 2}
+    manager = InMemoryManager(dag_spec("d", "a", schedule="@hourly", **hourly), scheduled=True)
+    play(manager, "2024-01-03T00:00:00")
+    manager.add_dag(dag_spec("d", "a", schedule=schedule, **hourly))
+    play(manager, "2024-01-07T00:00:00")
+    assert {run.state for run in timeline(manager, "d")} == {s.SUCCESS}
+
+
 def test_lookback_of_a_batch_does_the_batch_again_as_one_run() -> None:
     manager = InMemoryManager(
         dag_spec("d", "a", lookback=3, batchable=True, **FROM_2024), clock=FakeClock(at("2024-01-04"))
