@@ -159,6 +159,20 @@ def test_runs_that_are_no_backfills_count_too_and_partial_ones_do_not() -> None:
     assert [(run.items, run.seconds, run.own) for run in own] == [(1, 10.5, False), (1, 10.5, True), (3, 11.5, True)]
 
 
+@pytest.mark.parametrize("rows", [None, 7])
+def test_a_leader_remembers_of_runs_what_a_new_one_would_read(rows: int | None) -> None:
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, batchable=True)
+    manager = ground_with(spec=spec)
+    backfill = auto(manager, 40, max_active_runs=1)
+    run_through(
+        manager, taking(10.0, 0.5), lambda launch: Succeeded(rows_written=rows and rows * launch.run.items),
+        until=lambda: len(made(manager)) == 3,
+    )  # fmt: skip
+    past = manager.state.backfills[backfill].past
+    assert past == read_past(manager.store, spec, backfill)
+    assert [(run.items, run.rows) for run in past or ()] == [(1, 14 if rows else 0), (4, 56 if rows else 0)]
+
+
 def test_a_new_leader_goes_on_with_what_the_tables_tell_of_past_runs() -> None:
     manager = ground_with()
     backfill = auto(manager, 365)

@@ -493,13 +493,14 @@ def test_a_failed_batch_that_is_made_good_takes_its_items_back_from_the_queue(ho
     assert len(manager.runs("d")) == 1
 
 
-def test_a_run_that_waits_for_halves_does_not_take_their_place() -> None:
-    """Both are of a backfill of one run at a time, as they were cleared."""
+@pytest.mark.parametrize("n", [5, 9])
+def test_a_run_that_waits_for_halves_does_not_take_their_place(n: int) -> None:
+    """Both are of a backfill of one run at a time, as they were cleared; with nine days another comes after them."""
     spec = dag_spec(
         "d", "a", "b", upstream={"b": ["a"]}, each={"b": {"depends_on_past": True}}, batchable=True, schedule="0 0 * * *"
     )  # fmt: skip
     manager = InMemoryManager(spec)
-    backfill = manager.backfill("d", days("2013-01-01", 5), batch=4, max_active_runs=1)
+    backfill = manager.backfill("d", days("2013-01-01", n), batch=4, max_active_runs=1)
     nothing_hangs(manager)
     manager.script = never
     accepted(manager, "tasks.clear", **clear("d", start_date="2013-01-01", end_date="2013-01-09"))
@@ -511,7 +512,7 @@ def test_a_run_that_waits_for_halves_does_not_take_their_place() -> None:
     for key in list(manager.running):
         manager.finish(key, Succeeded())
     nothing_hangs(manager)
-    assert (manager.row(backfill).state, manager.states(backfill)) == (s.SUCCESS, {s.SUCCESS: 5})
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.SUCCESS, {s.SUCCESS: n})
     assert [run.state for run in manager.runs("d") if run.logical_date == at("2013-01-05")] == [s.SUCCESS]
 
 

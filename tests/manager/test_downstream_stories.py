@@ -414,3 +414,25 @@ def test_what_reads_a_date_that_a_run_of_others_writes_just_now_waits_for_that_r
     manager.finish(key_of(manager, "01-02"), outcome)
     nothing_hangs(manager)
     assert manager.states(reader) == {s.SUCCESS: 3}
+
+
+def test_what_reads_a_date_waits_for_no_task_that_is_run_by_hand_outside_the_timeline() -> None:
+    manager = ground_of("raw", "clean", script=lambda it: None if it.run.run_type == s.EXTERNAL_RUN else Succeeded())
+    accepted(manager, "task.run", dag_id="raw", task_id="a", logical_date="2024-01-02T00:00:00Z")
+    parent = manager.backfill("raw", days("2024-01-01", 3))
+    reader = child(manager, "clean", days("2024-01-01", 3), parent)
+    manager.drain()
+    assert manager.states(reader) == {s.SUCCESS: 3}
+    assert [key[0] for key in manager.running] == ["raw"]
+
+
+def test_a_preview_waits_for_no_run_of_others() -> None:
+    """It reads the clones that its parent has written."""
+    manager = ground_of("raw", "clean", script=lambda it: None if it.run.run_type == s.BACKFILL_RUN else Succeeded())
+    manager.backfill("raw", days("2024-01-02", 1))
+    manager.drain()
+    parent = manager.backfill("raw", days("2024-01-01", 3), preview_id="p")
+    reader = child(manager, "clean", days("2024-01-01", 3), parent, preview_id="p")
+    manager.drain()
+    assert manager.states(parent) == manager.states(reader) == {s.SUCCESS: 3}
+    assert [key[0] for key in manager.running] == ["raw"]
