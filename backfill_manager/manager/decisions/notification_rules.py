@@ -105,7 +105,7 @@ def _deadlines(state: ManagerState, now: datetime) -> Iterator[tuple[DagRow, Dag
             continue
         spec = state.current_spec(dag.dag_id)
         known = state.expected.get(dag.dag_id)
-        if known is None or known[0] != dag.current_version or spec.expected_by is None:
+        if known is None or known[0] != dag.current_version:
             state.expected.pop(dag.dag_id, None)
             if spec.expected_by is None:
                 continue
