@@ -84,8 +84,7 @@ def _give_up(tick: Tick, run: ActiveRun, owner: ActiveBackfill | None, blocked: 
 
 def _has_items_to_take(owner: ActiveBackfill, run: ActiveRun) -> bool:
     """After a crash between a run and its items: the backfill takes those items first, and skips those before them."""
-    may_take = not owner.row.is_paused and not owner.row.is_cancelling
-    return run.key not in owner.running and owner.counts[s.PENDING] > 0 and may_take
+    return run.key not in owner.running and owner.counts[s.PENDING] > 0 and not owner.row.is_paused
 
 
 def cancel_tasks(tick: Tick, run: ActiveRun, reason: str) -> None:
