@@ -27,7 +27,7 @@ from backfill_manager.manager.decisions.item_outcomes import close_pending, end_
 from backfill_manager.manager.decisions.runs import end_run
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick_context import Tick
-from backfill_manager.manager.upstream_items import meets
+from backfill_manager.manager.upstream_items import UpstreamItems, meets
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import BackfillItem, DagRun
@@ -141,18 +141,17 @@ def _wait_verdict(tick: Tick, live: ActiveBackfill, items: list[BackfillItem]) -
         return "wait"
     failed = next((before for verdict, before in verdicts if verdict == "fail"), None)
     if failed is None:
-        return "wait" if _is_being_written(tick.state, live, items) else "start"
+        is_written = not live.row.is_preview and _is_being_written(tick.state, live.waits, items)
+        return "wait" if is_written else "start"
     for item in items:
         reason = f"it reads item {failed.ordinal} of backfill {failed.backfill_id}, which is {failed.state}"
         tick.state.put_item(live, item, c.item_ended(item, s.FAILED, reason))
     return "ended"
 
 
-def _is_being_written(state: ManagerState, live: ActiveBackfill, items: list[BackfillItem]) -> bool:
+def _is_being_written(state: ManagerState, waits: UpstreamItems, items: list[BackfillItem]) -> bool:
     """Whether a run of others is active over what these items read: items of upstream backfills gave way to it."""
-    if live.waits is None or live.row.is_preview:
-        return False
-    runs = (run.row for run in state.runs.values() if run.row.dag_id in live.waits.dag_ids)
+    runs = (run.row for run in state.runs.values() if run.row.dag_id in waits.dag_ids)
     return any(is_current(row) and meets(item, row) for row in runs for item in items)
 
 
@@ -191,9 +190,7 @@ def _start_batch(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], at
 
 
 def _items_of_run(live: ActiveBackfill, items: list[BackfillItem], run: DagRun, at: int) -> list[BackfillItem]:
-    """These items, and if the run stands for all of them, those that follow in the queue and that it stands for, too."""
-    if not all(_is_current_run(live, item, run) for item in items):
-        return items
+    """These items, and those that follow in the queue and for which the run stands."""
     items = list(items)
     while at < len(live.pending) and _is_current_run(live, live.pending[at], run):
         items.append(live.pending[at])
