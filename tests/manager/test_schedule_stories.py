@@ -401,6 +401,36 @@ def test_no_more_scheduled_runs_are_active_than_max_active_runs() -> None:
     assert [run.state for run in manager.runs("d")] == [s.SUCCESS, s.RUNNING, s.RUNNING]
 
 
+def test_a_run_that_runs_keeps_its_place_when_an_older_one_comes() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", max_active_runs=1, start_date=at("2024-01-01")), script=never)
+    for day in ("2023-12-02", "2023-12-01"):
+        accepted(manager, "dag.trigger", dag_id="d", logical_date=f"{day}T00:00:00Z", conf={})
+    assert [run.state for run in manager.runs("d")] == [s.QUEUED, s.RUNNING]
+    manager.finish(key_of(manager, "12-02"), Succeeded())
+    manager.drain()
+    assert [run.state for run in manager.runs("d")] == [s.RUNNING, s.SUCCESS]
+
+
+def test_runs_that_run_go_on_to_their_next_task_though_the_limit_is_lower_now() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", "b", upstream={"b": ["a"]}), script=never)
+    backfill = manager.backfill("d", days("2023-12-01", 3), max_active_runs=2)
+    manager.drain()
+    accepted(manager, "backfill.set", backfill_id=backfill, changes={"max_active_runs": 1})
+    for day in ("12-01", "12-02"):
+        manager.finish(key_of(manager, day, "a"), Succeeded())
+    manager.drain()
+    assert sorted(key[1:3] for key in manager.running) == [
+        ("backfill__2023-12-01T00:00:00Z", "b"), ("backfill__2023-12-02T00:00:00Z", "b"),
+    ]  # fmt: skip
+
+
+def test_a_task_that_is_run_by_hand_does_not_count_in_the_dags_max_active_runs() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", max_active_runs=1, start_date=at("2024-01-01")), script=never)
+    accepted(manager, "task.run", dag_id="d", task_id="a", logical_date="2023-12-01T00:00:00Z")
+    accepted(manager, "dag.trigger", dag_id="d", logical_date="2023-12-02T00:00:00Z", conf={})
+    assert [run.state for run in manager.runs("d")] == [s.RUNNING, s.RUNNING]
+
+
 def test_a_backfills_runs_do_not_count_in_the_dags_max_active_runs() -> None:
     manager = InMemoryManager(
         dag_spec("d", "a", max_active_runs=1, start_date=at("2024-01-01")), scheduled=True, script=never
