@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from support.scenarios import accepted, at, dies_after, key_of, nothing_hangs, refused, timeline
@@ -416,11 +417,19 @@ def test_a_crash_while_a_batch_ends_early_loses_no_item(tables: int) -> None:
     timeline(manager, "d")
 
 
-def test_a_paused_backfill_keeps_the_batch_that_runs() -> None:
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        ("backfill.pause", {}),
+        ("backfill.cancel", {"let_running_finish": True}),
+        ("backfill.set", {"changes": {"window": "12:00-13:00"}}),
+    ],
+)
+def test_a_backfill_that_starts_nothing_else_keeps_the_batch_that_runs(kind: str, how: dict[str, Any]) -> None:
     manager = a_shared_pool()
     (backfill,) = manager.state.backfills
     a_scheduled_run_waits(manager, 30.0)
-    accepted(manager, "backfill.pause", backfill_id=backfill)
+    accepted(manager, kind, backfill_id=backfill, **how)
     manager.finish(key_of(manager, "backfill__", "a"), Succeeded())
     manager.drain()
     assert [run.state for run in manager.runs("d") if run.items == 64] == [s.RUNNING]

@@ -138,6 +138,24 @@ def test_killed_there_and_paused_the_run_that_can_not_start_ends(tables: int) ->
     assert states(manager, backfill) == [s.FAILED] * 3
 
 
+def test_the_run_of_another_dag_with_the_same_id_is_not_its_past() -> None:
+    past = {"roll": {"depends_on_past": True}}
+    specs = [dag_spec(dag_id, "load", "roll", upstream={"roll": ["load"]}, each=past) for dag_id in ("d", "other")]
+    manager = InMemoryManager(*specs)
+    manager.backfill("d", JANUARY[:1])
+    manager.drain()
+    manager.script = never
+    manager.backfill("other", JANUARY[:1])
+    backfill = manager.backfill("d", JANUARY[1:2], ignore_first_depends_on_past=False)
+    manager.drain()
+    (other,) = [key for key in manager.running if key[0] == "other"]
+    manager.finish(other, Failed("boom"))
+    manager.drain()
+    manager.script = lambda _: Succeeded()
+    manager.finish(key_of(manager, "01-02"), Succeeded())
+    assert states(manager, backfill) == [s.SUCCESS]
+
+
 def test_partitions_have_no_past() -> None:
     manager = after_a_failure()
     for setting in (True, False):

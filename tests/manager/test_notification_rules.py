@@ -67,6 +67,14 @@ def flights(**settings: Any) -> Any:
 # -- which there are -----------------------------------------------------------------------------------------------------
 
 
+def test_a_backfill_with_nothing_left_to_start_has_failed_and_is_not_paused() -> None:
+    manager = Manager(flights(), script=FAILS)
+    backfill = manager.backfill("flights", days("2010-01-01", 2), max_active_runs=2, stop_on_failure=2)
+    manager.drain()
+    assert manager.titles() == [f"flights: backfill {backfill} has failed"]
+    assert manager.row(backfill).reason == "2 failed of 2 items"
+
+
 def test_a_backfill_of_a_thousand_failures_is_one_message_and_its_runs_are_none() -> None:
     manager = Manager(flights(max_active_runs=100), script=FAILS, slots=100)
     backfill = manager.backfill("flights", days("2010-01-01", 1000), max_active_runs=100)
