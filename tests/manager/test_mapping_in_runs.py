@@ -292,3 +292,22 @@ def test_many_tasks_that_are_mapped_in_one_tick_are_linear_work() -> None:
         return counted
 
     assert calls(80) < 3 * calls(40)
+
+
+@pytest.mark.parametrize("last", ["report", "load"])
+def test_what_was_mapped_before_counts_for_nothing_if_it_can_not_be_mapped_again(last: str) -> None:
+    """`load.de` and `load.fr` are not cleared, and stay as they are: a success of what `find` had returned before."""
+    script = Script(["de", "fr"])
+    two = dag_spec("d", "find", "load", upstream={"load": ["find"]}, each={"load": {"over_result_of": "find"}})
+    manager = begun(script, files() if last == "report" else two)
+    again = {"tasks": "^(find|load|report)$", "downstream": False}
+    script.fail, known = {"find"}, len(script.ran)
+    clear(manager, **again)
+    (run,), of_tasks = manager.runs("d"), states(manager)
+    assert (run.state, script.ran[known:]) == (s.FAILED, ["find"])
+    assert (of_tasks["load.de"], of_tasks["load"]) == (s.SUCCESS, s.UPSTREAM_FAILED)
+    assert of_tasks[last] == s.UPSTREAM_FAILED
+    script.fail, known = set(), len(script.ran)
+    clear(manager, **again)
+    assert manager.runs("d")[0].state == s.SUCCESS
+    assert script.ran[known:] == ["find", "load.de", "load.fr", *(["report"] if last == "report" else [])]

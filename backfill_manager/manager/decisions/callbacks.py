@@ -13,7 +13,7 @@ from typing import Final
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import Ended
-from backfill_manager.manager.decisions.trigger_rules import run_outcome
+from backfill_manager.manager.decisions.trigger_rules import counted_state, run_outcome
 from backfill_manager.manager.state import ActiveRun
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
@@ -56,7 +56,7 @@ def _task_callbacks_finished(run: ActiveRun) -> bool:
 def outcome_of(run: ActiveRun) -> str:
     """The state of a run whose tasks have all finished; its callbacks may not have."""
     states = {ti.task_id: ti.state for ti in run.own_tasks if ti.task_id in run.selected}
-    leaves = [states[task_id] for task_id in run.spec.leaves if task_id in states]
+    leaves = [counted_state(run, task_id) for task_id in run.spec.leaves if task_id in states]
     outcome = run_outcome(leaves or list(states.values()), list(states.values()))
     return s.FAILED if outcome == s.SUCCESS and _deadlock(run) else outcome
 

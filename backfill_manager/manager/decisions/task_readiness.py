@@ -19,7 +19,7 @@ from backfill_manager.errors import shorten
 from backfill_manager.humanise import duration
 from backfill_manager.manager.decisions import notification_rules
 from backfill_manager.manager.decisions.map_tasks import map_tasks, over_tasks
-from backfill_manager.manager.decisions.trigger_rules import PAST_IS_DONE, evaluate
+from backfill_manager.manager.decisions.trigger_rules import PAST_IS_DONE, counted_state, evaluate
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
@@ -68,7 +68,7 @@ def _schedule_tasks(tick: Tick, run: ActiveRun) -> dict[str, str] | None:
             continue
         if to_be_mapped and any(run.spec.task(up).mapped_from in to_be_mapped for up in task.upstream):
             continue  # it waits for those that are mapped then
-        upstream = {run.tasks[up].state for up in task.upstream if up in run.selected and up in run.tasks}
+        upstream = {counted_state(run, up) for up in task.upstream if up in run.selected and up in run.tasks}
         verdict = evaluate(task.trigger_rule, upstream)
         if (
             verdict == "start" and task.over_result_of is not None

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import Final, Literal
 
 from backfill_manager.errors import InvalidInput
+from backfill_manager.manager.state import ActiveRun
 from backfill_manager.model import states as s
 
 Verdict = Literal["start", "wait", "skip", "upstream_failed"]
@@ -45,6 +46,13 @@ def evaluate(rule: str, upstream: Collection[str]) -> Verdict:
     if rule == "none_skipped":
         return "skip" if skipped else "start" if done else "wait"
     raise InvalidInput(f"unknown trigger rule {rule!r}")
+
+
+def counted_state(run: ActiveRun, task_id: str) -> str:
+    """The state of a task for what comes after it. Where the task that it is mapped from has failed since, or could not start, it
+    is that one's: the success of the mapped task is of a former result."""
+    mapping = run.tasks.get(run.spec.task(task_id).mapped_from or "")
+    return mapping.state if mapping is not None and mapping.state in BAD else run.tasks[task_id].state
 
 
 def run_outcome(leaves: Collection[str], every: Collection[str]) -> str:
