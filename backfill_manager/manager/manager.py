@@ -96,9 +96,8 @@ def run_manager(
     lineage = None if settings.openlineage is None else make_client(settings.openlineage)
     exporter = None if settings.opentelemetry is None else make_exporter(settings.opentelemetry)
     channels = {target: AppriseChannel(target) for target in targets_of(settings.notifications)}
-    watchdog = ExitWatchdog(
-        is_on=threading.current_thread() is threading.main_thread()
-    )  # else it is somebody else's process
+    is_own_process = threading.current_thread() is threading.main_thread()
+    watchdog = ExitWatchdog(is_on=is_own_process)
     raise_limit()
     remove_leftovers()
     store = open_store(state, spark=session.get() if is_catalog_schema(state) else None)

@@ -26,6 +26,7 @@ from support.executor_fixture import (
     version_of,
 )
 from support.manager_process import wait_for
+from support.waiting_turns import turns_waiting
 
 from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.messages import Cancelled, Failed, Postponed, Succeeded, TaskLaunch
@@ -269,7 +270,7 @@ def test_a_try_that_is_cancelled_while_it_waits_for_its_turn_writes_nothing(runn
     assert runner.run(a_launch(run_id="before"), writes(table, 1)) == Succeeded("3")
     with TurnHolder(PROCESS_TURNS).acquire(OutputTable(runner.spark, table).identity) as turn:
         waiting = runner.start(a_launch(interval=(day(2), day(3))), writes(table, 2))
-        wait_for(lambda: PROCESS_TURNS.waiting(turn.identity))
+        wait_for(lambda: turns_waiting(PROCESS_TURNS, turn.identity))
         assert runner.executor.cancel(waiting.key, "cancelled by hand")
         assert runner.recorder.outcome(waiting) == Cancelled("cancelled by hand")
     assert values(runner.spark, table) == [1, 1, 1]

@@ -17,6 +17,7 @@ import pytest
 from py4j.clientserver import ClientServerConnection
 from support.executor_fixture import PATIENCE, TaskRunner, a_launch, day, rows_of, version_of
 from support.manager_process import wait_for
+from support.waiting_turns import turns_waiting
 
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.output import output_group_commit
@@ -123,7 +124,7 @@ def test_all_that_wait_are_in_one_commit_and_each_lands_once(runner: TaskRunner,
 def test_a_table_that_is_not_there_yet_is_made_by_the_first_and_filled_by_all(runner: TaskRunner, table: str) -> None:
     with all_staged(runner, table) as start:  # the turn is held: nobody can make it
         waiting = [runner.start(one, writes(table)) for one in days(1, 3)]
-        wait_for(lambda: PROCESS_TURNS.waiting(OutputTable(runner.spark, table).identity) == 3)
+        wait_for(lambda: turns_waiting(PROCESS_TURNS, OutputTable(runner.spark, table).identity) == 3)
         assert start([], writes(table)) == []
     assert [runner.recorder.outcome(one) for one in waiting] == [Succeeded("3")] * 3
     assert values(runner, table) == expected(1, 2, 3)
@@ -165,7 +166,7 @@ def test_one_that_fails_its_check_takes_nobody_along(runner: TaskRunner, filled:
         launches = start(days(1, 3), writes(filled))
         runner.start(wrong, writes(filled, shift=-1))
         # It takes a turn of its own.
-        wait_for(lambda: PROCESS_TURNS.waiting(OutputTable(runner.spark, filled).identity) == 2)
+        wait_for(lambda: turns_waiting(PROCESS_TURNS, OutputTable(runner.spark, filled).identity) == 2)
     assert [runner.recorder.outcome(one) for one in launches] == [Succeeded("3")] * 3
     outcome = runner.recorder.outcome(wrong)
     assert isinstance(outcome, Failed) and "there are rows outside of this run's interval" in outcome.error
@@ -259,7 +260,7 @@ def test_a_bug_beside_a_commit_ends_the_manager_and_nobody_waits_for_ever(
     commits.submit(SimpleNamespace(identity=identity), lambda: None, pytest.fail)  # type: ignore[arg-type]
     commits.close()
     assert failures == [("commits", bug)]
-    assert PROCESS_TURNS.waiting(identity) == 0
+    assert turns_waiting(PROCESS_TURNS, identity) == 0
     with TurnHolder(PROCESS_TURNS).acquire(identity):
         pass  # its turn is over
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import pytest
 from support.executor_fixture import PATIENCE, TaskRunner, a_launch, day, rows_of, version_of
 from support.manager_process import wait_for
+from support.waiting_turns import turns_waiting
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.lineage.written_tables import written_by
@@ -456,7 +457,7 @@ def test_what_a_statement_had_done_before_its_state_was_upgraded_is_not_done_aga
 
 
 def wait_for_waiting(identity: str, n: int) -> None:
-    wait_for(lambda: PROCESS_TURNS.waiting(identity) == n, PATIENCE)
+    wait_for(lambda: turns_waiting(PROCESS_TURNS, identity) == n, PATIENCE)
 
 
 @pytest.mark.parametrize(

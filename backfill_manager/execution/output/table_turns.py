@@ -148,12 +148,6 @@ class TableTurns:
                 if queue.waiting
             }
 
-    def waiting(self, identity: str) -> int:
-        """How many wait for their turn at this table."""
-        with self._lock:
-            queue = self._queues.get(identity)
-            return 0 if queue is None else len(queue.waiting)
-
     def _end(self, turns: Iterable[TableTurn]) -> tuple[list[TableTurn], list[TableTurn]]:
         """Returns those that are withdrawn, and those whose turn has come by that."""
         withdrawn: list[TableTurn] = []

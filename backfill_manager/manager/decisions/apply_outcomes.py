@@ -36,7 +36,7 @@ def apply_outcomes(state: ManagerState, events: Iterable[m.Event], term: int) ->
             state.put(c.started(ti, event.at))
             continue
         if ti.state == s.QUEUED and not isinstance(event.outcome, (*NOT_COUNTED_AS_TRY, m.Cancelled)):
-            ti = c.started(ti, event.at)  # refused before its thread began
+            ti = c.started(ti, event.at)  # refused before it began
         moved = _ended(ti, event, run.spec.task(task_id))
         state.put(moved)
         try_state = None
