@@ -41,8 +41,9 @@ class ServiceThread(threading.Thread):
 class Pass:
     """Since when a loop has been at what it does now, for `manager/services/long_passes.py`."""
 
-    def __init__(self, name: str, long_s: float = LONG_S) -> None:
-        self.name, self.long_s = name, long_s
+    def __init__(self, name: str, long_s: float = LONG_S, max_s: float | None = None) -> None:
+        """`long_s`: what takes longer is reported; `max_s`: it hangs, and nothing works without this loop."""
+        self.name, self.long_s, self.max_s = name, long_s, max_s
         self.since: float | None = None  # monotonic seconds; None: it waits for work
         self.thread: int | None = None
 

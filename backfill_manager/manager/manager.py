@@ -139,9 +139,10 @@ class Term:
             stop, wake=self.events.wake, spark_gone_reason=session.gone_reason,
             watchdog=watchdog or ExitWatchdog(is_on=False),
         )  # fmt: skip
+        self.passes = LongPasses(clock, self.shutdown.loop_hangs)
         self.heartbeat = Heartbeat(
             leader, clock, lease_s=settings.lease.seconds, on_lost=self.shutdown.lease_lost,
-            payload=session.lease_columns, figures=self.metrics.columns,
+            payload=session.lease_columns, figures=lambda: {**self.metrics.columns(), **self.passes.columns()},
         )  # fmt: skip
 
     def lead(self, ready: threading.Event, until_idle: bool) -> int:
@@ -195,7 +196,7 @@ class Manager:
         with ExitStack() as started:
             started.callback(bundles.stop)
             bundles.start(shutdown.service_failed)  # they are parsed while Spark starts
-            self._passes = LongPasses(clock.monotonic)
+            self._passes = term.passes
             self._passes.watch(*bundles.passes, term.heartbeat.current_pass)
             started.callback(self._passes.stop)
             self._passes.start(shutdown.service_failed)

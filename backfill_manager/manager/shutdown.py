@@ -85,6 +85,12 @@ class Shutdown:
         failed.__cause__ = error  # `--debug` shows it
         self._report(self.spark_gone_beneath() or failed)
 
+    def loop_hangs(self, name: str, since: str) -> None:
+        """One without which nothing works. It may be the one that would end this manager; then the watchdog does."""
+        self._report(
+            ServiceFailed(f"A loop of the manager hangs ({name}): at the same work for {since}. {RESTART_HINT}")
+        )
+
     def spark_gone_beneath(self) -> SparkGone | None:
         """The error to raise when something broke because Spark is gone; None while Spark is there."""
         reason = self._spark_gone_reason()

@@ -64,6 +64,7 @@ MAX_PAUSE_S: Final = 1.0
 MAX_SLEEP_S: Final = 60.0  # the clock may be set meanwhile, or the machine sleep, which no timer counts
 SPACE_POLL_INTERVAL_S: Final = 0.5
 LONG_TICK_S: Final = 120.0  # nothing is decided or started meanwhile
+MAX_TICK_S: Final = 1800.0  # longer than the retries of any store take
 WINDOW: Final = 100  # ticks and commits that medians are computed of
 
 
@@ -136,7 +137,7 @@ class TickLoop:
         self._pruner = Pruner(store, leader, self._requests, retention, snapshots, clock, doubt)
         self._commit_s: float | None = None  # duration of the last tick's commit; None: there was nothing to commit
         self._due: tuple[datetime | None] | None = None  # the next decision, since the last tick; None: not computed
-        self.current_pass = Pass("tick", LONG_TICK_S)
+        self.current_pass = Pass("tick", LONG_TICK_S, MAX_TICK_S)
         self.has_parsed_all = False  # every bundle, and committed what was found
 
     def run_until(self, done: Callable[[], bool]) -> None:

@@ -34,7 +34,8 @@ from typing import Any, ClassVar, Final, TypeVar
 # 11: the table notification; backfill.notify, which may be null.
 # 12: backfill.note, note_by and note_at, the same of dag_run; task_try.spark_stages_json. They may be null.
 # 13: task_instance.wait_ends_at, which may be null.
-SCHEMA_VERSION: Final = 13
+# 14: manager.slow_loop and slow_loop_since. They may be null.
+SCHEMA_VERSION: Final = 14
 
 # Since this version; states of an older one get them when a manager starts.
 NEW_TABLES: Final = {"table_access": 9, "check_result": 10, "notification": 11}
@@ -447,6 +448,8 @@ class Manager(Record, table="manager", key=("term",)):
     state_id: str | None = None  # Identity of the state, part of every output transaction; copied from term to term
     state_id_since: datetime | None = None  # When the state got this identity
     state_root: str | None = None  # Location of the state when the term began; elsewhere, it was moved or copied
+    slow_loop: str | None = None  # Its loop that has been at the same work for unusually long, or hangs; null: none
+    slow_loop_since: datetime | None = None  # When that loop began this work
 
 
 RECORDS: tuple[type[Record], ...] = tuple(TABLES.values())

@@ -21,7 +21,8 @@ _TERM_FIELDS: Final = (
 )  # fmt: skip
 _STATUS_FIELDS: Final = (
     "leading", "term", "manager_id", "host", "pid", "state", "started_at", "heartbeat_at", "heartbeat_age_s", "lease_s",
-    "ended_at", "version", "application_id", "spark_ui", "ticks", "commits", "tick_ms", "commit_ms", "advice",
+    "ended_at", "version", "application_id", "spark_ui", "ticks", "commits", "tick_ms", "commit_ms", "slow_loop",
+    "slow_loop_s", "advice",
 )  # fmt: skip
 
 
@@ -65,7 +66,8 @@ def has_active_manager(store: Store, now: datetime) -> bool:
 
 
 def manager_status(store: Store, now: datetime) -> dict[str, Any]:
-    """The highest term: `leading` says whether that manager is active, `advice` what to do when it is not."""
+    """The highest term: `leading` says whether that manager is active, `advice` what to do when it is not, or one
+    of its loops may hang."""
     return status_of_lease(store.lease(), now)
 
 
@@ -75,18 +77,22 @@ def status_of_lease(row: Manager | None, now: datetime) -> dict[str, Any]:
         return {"leading": False, "term": None, "state": None, "advice": "No manager has run here yet."}
     leading = is_lease_live(row, now)
     age_s = round((now - row.heartbeat_at).total_seconds(), 1)
-    if leading:
-        advice = None
+    since = row.slow_loop_since if leading else None
+    slow_loop_s = None if since is None else round((now - since).total_seconds(), 1)
+    advice = None
+    if slow_loop_s is not None:
+        at_work = f"Its loop `{row.slow_loop}` has been at the same work for {duration(slow_loop_s)}"
+        advice = f"{at_work}, or hangs; its log says where (`component=long_passes`)."
     elif row.state != states.LEADING:
         advice = "The last manager has stopped."
-    else:
+    elif not leading:
         crashed = "The last manager ended without giving its lease back"
         if not is_gone(row.manager_id, row.pid):
             crashed = (
                 f"The last heartbeat was {duration(age_s)} ago: the manager has ended, or this machine's clock is ahead"
             )
         advice = f"{crashed}; the next one continues where it stopped."
-    return document(_STATUS_FIELDS, row, leading=leading, heartbeat_age_s=age_s, advice=advice)
+    return document(_STATUS_FIELDS, row, leading=leading, heartbeat_age_s=age_s, slow_loop_s=slow_loop_s, advice=advice)
 
 
 STANDBY_TIMEOUT: Final = timedelta(minutes=12)  # a standby reports every five

@@ -507,6 +507,17 @@ def test_metrics_count_what_the_state_holds(api: ApiFixture) -> None:
     assert 'bfm_http_requests_total{method="POST",route="/api/v1/dags/{dag_id}/runs",status="202"} 1.0' in response
 
 
+def test_a_loop_that_may_hang_is_shown(api: ApiFixture) -> None:
+    api.manager.tick()
+    assert "bfm_manager_slow_loop_seconds 0.0" in api.call("GET", "/metrics").text
+    now = api.clock.now()
+    api.manager.leader.heartbeat(now, slow_loop="tick", slow_loop_since=now - timedelta(minutes=20))
+
+    assert "bfm_manager_slow_loop_seconds 1200.0" in api.call("GET", "/metrics").text
+    health = api.call.get("/health")
+    assert health["manager"] == "leading" and "`tick` has been at the same work for 20 min" in health["detail"]
+
+
 def test_the_address_with_the_dag_means_one_run_whatever_others_are_called(api: ApiFixture) -> None:
     api.put(a_run(1), a_run(2, run_id="r001", dag_id="other"), a_run(3, run_id="backfill__a/b%2Fc"))
     for dag_id in ("flights", "other"):

@@ -497,6 +497,12 @@ def test_the_manager_status_tells_whether_one_leads(bfm: Bfm, state: FilledState
     shown = bfm("manager", "status", "--output", "json").document
     assert (shown["leading"], shown["term"], shown["host"], shown["heartbeat_age_s"]) == (True, 1, "here", 0.0)
 
+    assert leading.err == "" and "slow loop" not in leading.out
+    since = state.clock.now() - timedelta(minutes=4)
+    state.leader.heartbeat(state.clock.now(), slow_loop="tick", slow_loop_since=since)
+    slow = bfm("manager", "status")
+    assert slow.code == 0 and "tick" in slow.out and "at the same work for 4 min, or hangs" in slow.err
+
     state.clock.at -= timedelta(minutes=10)
     assert "10 min ahead of this machine's clock" in bfm("manager", "status").out
     state.clock.at += timedelta(minutes=12)

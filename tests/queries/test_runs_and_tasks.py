@@ -267,8 +267,18 @@ def test_a_leader_lives_as_long_as_its_lease(state: FilledState) -> None:
         None,
     )
 
-    later = state.clock.now() + timedelta(seconds=3601)
+    now = state.clock.now()
+    state.leader.heartbeat(now, slow_loop="tick", slow_loop_since=now - timedelta(minutes=4))
+    status = manager_status(state.store, now)
+    assert (status["slow_loop"], status["slow_loop_s"], status["advice"]) == (
+        "tick",
+        240.0,
+        "Its loop `tick` has been at the same work for 4 min, or hangs; its log says where (`component=long_passes`).",
+    )
+
+    later = now + timedelta(seconds=3601)
     assert not has_active_manager(state.store, later)
+    assert manager_status(state.store, later)["slow_loop_s"] is None, "nobody knows what became of it"
     assert manager_status(state.store, later)["advice"] == (
         "The last heartbeat was 1 h ago: the manager has ended, or this machine's clock is ahead; "
         "the next one continues where it stopped."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from urllib.parse import urldefrag, urljoin
 
 import pytest
@@ -133,6 +134,15 @@ def test_a_page_of_an_empty_system_says_what_to_do_first(empty: TestClient, addr
     assert (answer.status_code, wrongs(page)) == (200, [])
     assert EMPTY[address] in page.root.whole_text
     assert "No manager running." in page.root.whole_text
+
+
+def test_every_page_says_that_the_manager_may_hang(manager: InMemoryManager, browser: TestClient) -> None:
+    now = manager.clock.now()
+    manager.leader.heartbeat(now, slow_loop="tick", slow_loop_since=now - timedelta(minutes=4))
+    for address in ("/", "/manager"):
+        page = Page(browser.get(address).text)
+        assert "The manager may hang. Its loop tick has been at the same work for 4 min" in page.root.whole_text
+        assert wrongs(page) == []
 
 
 def test_the_link_of_a_message_leads_to_its_run_whatever_its_partition_is_called(busy: TestClient) -> None:

@@ -132,6 +132,8 @@ class StateCollector(Collector):
         for name, key, help in _MANAGER_GAUGES if status["term"] is not None else ():
             if (value := status[key]) is not None:
                 yield GaugeMetricFamily(f"bfm_manager_{name}", help, value=value)
+        help = "For which one of its loops has been at the same work, or hangs; 0 unless that is unusually long."
+        yield GaugeMetricFamily("bfm_manager_slow_loop_seconds", help, value=status.get("slow_loop_s") or 0.0)
 
 
 class Metrics:

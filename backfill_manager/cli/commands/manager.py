@@ -62,10 +62,12 @@ def status(context: CliContext) -> int:
             ("since", moment(row.get("started_at"))),
             ("heartbeat", row["term"] and f"{moment(row['heartbeat_at'])}, {_age(row['heartbeat_age_s'])}"),
             ("ended", moment(row.get("ended_at"))), ("version", row.get("version")),
-            ("spark application", row.get("application_id")),
+            ("spark application", row.get("application_id")), ("slow loop", row.get("slow_loop")),
         ]  # fmt: skip
         context.out.print_fields(row, fields)
     if row["leading"]:
+        if row["advice"]:
+            context.out.note(row["advice"])
         return 0
     context.out.note(f"{row['advice'].rstrip('.')}; {HINTS['start_manager']}.")
     return 1

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 MAX_WARM: Final = 4  # idle processes of one interpreter; as many as tasks run, at most so many
 IDLE_S: Final = 60.0  # after which idle ones end that are not needed
 LONG_START_S: Final = 120.0  # nothing else is started meanwhile
+MAX_START_S: Final = 1800.0
 END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone
 ENDS_AT_ONCE: Final = 4  # that are reported, each while it waits for Spark
 MAX_STARTS: Final = 3  # of one try, in processes that end before it has begun
@@ -211,7 +212,7 @@ class TaskProcesses:
         # of the state, or secrets: it may take a while
         self._reads = ServicePool(f"{name}, what tasks ask for", 1, on_failure=on_failure)
         self._ends = ServicePool(f"{name}, ends of tasks", ENDS_AT_ONCE, on_failure=on_failure)
-        self._starting = Pass(f"starter of {name}", LONG_START_S)
+        self._starting = Pass(f"starter of {name}", LONG_START_S, MAX_START_S)
         self._starter = ServiceThread(f"starter of {name}", self._start_tasks, on_failure=on_failure)
         self._reader = ServiceThread(f"reader of {name}", self._read_all, on_failure=on_failure)
         self._starter.start()

@@ -15,7 +15,7 @@ class ManagerStatus(Resource):
     leading: bool = Field(description="Whether the manager is running.")
     term: int | None = Field(description="Number of the term. It increases with every new leader.")
     state: str | None = Field(description="`leading` or `stopped`.")
-    advice: str | None = Field(description="What to do if the manager is not running.")
+    advice: str | None = Field(description="What to do if the manager is not running, or one of its loops may hang.")
     manager_id: str = Field(description="Id of the manager.")
     host: str = Field(description="Host on which it runs.")
     pid: int = Field(description="Process id.")
@@ -31,6 +31,10 @@ class ManagerStatus(Resource):
     commits: int | None = Field(description="Number of commits in this term.")
     tick_ms: float | None = Field(description="Median duration of the last hundred ticks, in milliseconds.")
     commit_ms: float | None = Field(description="Median duration of the last hundred commits, in milliseconds.")
+    slow_loop: str | None = Field(
+        description="Loop of it that has been at the same work for unusually long, or hangs.", examples=["tick"]
+    )
+    slow_loop_s: float | None = Field(description="Seconds that this loop has been at it.")
 
 
 class Health(Resource):
