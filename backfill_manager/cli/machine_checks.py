@@ -236,16 +236,19 @@ def _state(settings: Settings, now: datetime) -> Iterator[Check]:
 
 def _manager(lease: Any, now: datetime) -> Check:
     from backfill_manager import __version__
-    from backfill_manager.queries.managers import is_lease_live
+    from backfill_manager.queries.managers import status_of_lease
 
+    status = status_of_lease(lease, now)
     where = f"{lease.host}, process {lease.pid}, release {lease.version}"
-    if not is_lease_live(lease, now):
+    if not status["leading"]:
         return Check(
             "manager", "warning", f"none is active; the last one was on {where}", "Start one: `bfm manager start`."
         )
     if lease.version != __version__:
         advice = "Install the same release here, or start the manager anew; docs/operations.md#upgrades."
         return Check("manager", "warning", f"active on {where}, and this is {__version__}", advice)
+    if status["advice"]:
+        return Check("manager", "warning", f"active on {where}, and may hang", status["advice"])
     return Check("manager", "ok", f"active on {where}")
 
 

@@ -200,6 +200,15 @@ def test_the_manager_is_looked_at(
     assert found.code == (status == "error")
 
 
+def test_a_manager_that_may_hang_is_a_warning(doctor: Doctor, tmp_path: Path) -> None:
+    state = FilledState(tmp_path / "state", clock := StandingClock())
+    state.leads()
+    state.leader.heartbeat(clock.now(), slow_loop="tick", slow_loop_since=clock.now() - timedelta(minutes=4))
+    found = doctor(clock=clock)
+    assert found.of("manager")[0] == "warning" and "may hang" in found.of("manager")[1]
+    assert any("has been at the same work for 4 min" in (one["advice"] or "") for one in found.checks)
+
+
 def test_a_state_that_can_not_be_read_is_an_error(doctor: Doctor, tmp_path: Path) -> None:
     state = FilledState(tmp_path / "state", StandingClock())
     state.pools()
