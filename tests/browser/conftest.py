@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.browser_server import Living, PassingClock, living, served
 from support.find_browser import CI, MISSING, find_browser
+
+from backfill_manager.testing import InMemoryManager
 
 HERE = Path(__file__).parent
 
@@ -57,3 +60,15 @@ def new_user(chromium: Any, exit_stack: ExitStack) -> Iterator[Callable[..., Any
     for person in came:
         person.context.close()
     assert [shown for person in came for shown in person.complaints] == []
+
+
+@pytest.fixture
+def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
+    """Of the pages of the test's `in_memory`, whose time passes."""
+    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
+
+
+@pytest.fixture
+def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
+    """`in_memory`, which ticks by itself."""
+    return exit_stack.enter_context(living(in_memory))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import ExitStack
 
 import pytest
-from support.browser_server import Living, PassingClock, living, served
+from support.browser_server import Living
 from support.web_user import User, expect
 
 from backfill_manager.clock import UTC, parse_instant
@@ -27,16 +26,6 @@ def in_memory() -> InMemoryManager:
         "flights", "clean", "delays", upstream={"delays": ["clean"]}, start_date=parse_instant("2013-01-01T00:00:00Z")
     )
     return InMemoryManager(spec, script=lambda _: None, clock=FakeClock(NOON.astimezone(UTC)))
-
-
-@pytest.fixture
-def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
-    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
-
-
-@pytest.fixture
-def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
-    return exit_stack.enter_context(living(in_memory))
 
 
 def state_of(person: User) -> object:

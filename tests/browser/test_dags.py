@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 
 import pytest
-from support.browser_server import Living, PassingClock, import_problem, living, put, served
+from support.browser_server import Living, import_problem, put
 from support.web_user import Route, User, expect
 
 from backfill_manager.clock import parse_instant
@@ -24,16 +23,6 @@ def in_memory() -> InMemoryManager:
         start_date=parse_instant("2013-01-01T00:00:00Z"), end_date=parse_instant("2013-12-31T00:00:00Z"),
     )  # fmt: skip
     return InMemoryManager(spec, clock=FakeClock())
-
-
-@pytest.fixture
-def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
-    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
-
-
-@pytest.fixture
-def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
-    return exit_stack.enter_context(living(in_memory))
 
 
 def test_the_switch_unpauses_and_pauses(

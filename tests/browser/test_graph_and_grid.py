@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support.browser_server import Living, PassingClock, living, put, served
+from support.browser_server import Living, put
 from support.web_user import PHONE, Route, User, expect
 
 from backfill_manager.execution.messages import Failed, Succeeded, TaskLaunch
@@ -29,16 +28,6 @@ def in_memory() -> InMemoryManager:
     )  # fmt: skip
     large = dag_spec("large", *LARGE, upstream={after: [before] for before, after in pairwise(LARGE)}, schedule=None)
     return InMemoryManager(shops, large, script=lambda _: None, clock=FakeClock())
-
-
-@pytest.fixture
-def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
-    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
-
-
-@pytest.fixture
-def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
-    return exit_stack.enter_context(living(in_memory))
 
 
 def of_three_days(in_memory: InMemoryManager) -> None:

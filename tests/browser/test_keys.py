@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import ExitStack
 
 import pytest
-from support.browser_server import Living, PassingClock, living, served
+from support.browser_server import Living
 from support.web_user import User, expect
 
 from backfill_manager.execution.messages import Failed
@@ -20,16 +19,6 @@ NAMES = ("flights", "weather", "weather_daily", "Größe")
 @pytest.fixture
 def in_memory() -> InMemoryManager:
     return InMemoryManager(*(dag_spec(name, "clean", schedule=None) for name in NAMES), clock=FakeClock())
-
-
-@pytest.fixture
-def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
-    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
-
-
-@pytest.fixture
-def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
-    return exit_stack.enter_context(living(in_memory))
 
 
 def test_g_and_a_letter_lead_to_pages_but_not_while_typing_or_with_modifiers(new_user: NewUser, url: str) -> None:

@@ -26,16 +26,6 @@ def in_memory() -> InMemoryManager:
     return InMemoryManager(spec, script=lambda _: None, clock=FakeClock())
 
 
-@pytest.fixture
-def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
-    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
-
-
-@pytest.fixture
-def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
-    return exit_stack.enter_context(living(in_memory))
-
-
 @pytest.mark.parametrize(
     ("there", "place"),
     [

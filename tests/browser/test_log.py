@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from support.browser_server import PassingClock, living, put, served
+from support.browser_server import living, put
 from support.web_user import PHONE, User, expect, screenshots
 
 from backfill_manager.execution.messages import Failed, Succeeded
@@ -42,11 +42,6 @@ def in_memory() -> InMemoryManager:
     in_memory.drain()
     put(in_memory, *rows(in_memory, 1, 1, 1200), *rows(in_memory, 2, 1, 3))
     return in_memory
-
-
-@pytest.fixture
-def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
-    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
 
 
 def test_a_search_marks_counts_and_steps_and_its_address_can_be_shared(new_user: NewUser, url: str) -> None:

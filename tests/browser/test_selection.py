@@ -45,16 +45,6 @@ def backfill(in_memory: InMemoryManager) -> str:
     return made
 
 
-@pytest.fixture
-def url(in_memory: InMemoryManager, exit_stack: ExitStack) -> str:
-    return exit_stack.enter_context(served(in_memory.store, PassingClock(in_memory.clock)))
-
-
-@pytest.fixture
-def manager(in_memory: InMemoryManager, exit_stack: ExitStack) -> Living:
-    return exit_stack.enter_context(living(in_memory))
-
-
 def rectangle(person: User, first: Any, last: Any) -> None:
     """Draws from the centre of one cell to that of another."""
     for cell in (last, first):
