@@ -191,6 +191,29 @@ def test_executors_elsewhere_are_not_given_an_address_of_this_machine_alone(
     settings = session.with_master(master, conf)
     assert settings["spark.master"] == chosen
     assert ("spark.driver.host" in settings) == chosen.startswith("local")
+    assert ("spark.authenticate" in settings) == chosen.startswith("local"), (
+        "elsewhere it needs a secret on each machine"
+    )
+
+
+def test_a_cluster_on_this_machine_needs_no_secret_as_spark_makes_none_for_it() -> None:
+    assert "spark.authenticate" not in session.with_master("local-cluster[2,1,1024]", {})
+
+
+def test_the_driver_takes_no_message_of_others_on_this_machine(spark: SparkSession) -> None:
+    """As Spark's own executors would send it: a request (3) to an endpoint of the driver, with a Java object in it."""
+    port = int(spark.conf.get("spark.driver.port") or 0)
+
+    def text(value: str) -> bytes:
+        return struct.pack(">H", len(value)) + value.encode()
+
+    to = b"\1" + text("127.0.0.1") + struct.pack(">i", port) + text("OutputCommitCoordinator")
+    message = b"\0" + to + b"\xac\xed\0\5t" + text("hello")  # from nobody; a Java string
+    request = b"\3" + struct.pack(">qi", 1, len(message)) + message
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(struct.pack(">q", len(request) + 8) + request)
+        answer = connection.makefile("rb").read(9)
+    assert answer[8:] == b"\5", "it failed (5), and was not answered (4) by the endpoint"
 
 
 @pytest.mark.parametrize(

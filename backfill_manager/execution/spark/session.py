@@ -60,6 +60,9 @@ LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+# Spark makes a secret of its own where it runs in one process. Else anybody on this machine could send messages to the driver,
+# which runs what they hold.
+IN_ONE_PROCESS_CONF: Mapping[str, str] = {"spark.authenticate": "true"}
 
 
 def fair_scheduler_xml(pools: Iterable[Pool]) -> str:
@@ -93,7 +96,10 @@ def jars_beside_deltas(conf: Mapping[str, str]) -> tuple[list[str], dict[str, st
 def with_master(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     """The settings with `spark.master`, which `master` comes over, and what a driver needs that has no executors elsewhere."""
     chosen = master or conf.get("spark.master") or "local[*]"
-    return {**(LOCAL_CONF if chosen.startswith("local") else {}), **conf, "spark.master": chosen}
+    local = LOCAL_CONF if chosen.startswith("local") else {}
+    if local and not chosen.startswith("local-cluster"):
+        local = {**local, **IN_ONE_PROCESS_CONF}
+    return {**local, **conf, "spark.master": chosen}
 
 
 def build_session(
