@@ -39,7 +39,13 @@ def test_without_tokens_another_machine_is_sent_away(api: ApiFixture, address: s
     assert (result.status_code, "its own machine only" in result.json()["detail"]) == (403, True)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io:8099", "192.0.2.1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example", "localhost.evil.example", "127.0.0.1.nip.io:8099", "192.0.2.1", "[::1].evil.example",
+        "localhost:evil.example", "evil.example:80:127.0.0.1",
+    ],
+)  # fmt: skip
 def test_a_foreign_host_name_that_resolves_to_loopback_is_refused(api: ApiFixture, host: str) -> None:
     """DNS rebinding: the page's own name, the person's own machine."""
     for path in ("/backfills", "/metrics", "/openapi.json"):

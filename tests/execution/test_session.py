@@ -216,6 +216,24 @@ def test_the_driver_takes_no_message_of_others_on_this_machine(spark: SparkSessi
     assert answer[8:] == b"\5", "it failed (5), and was not answered (4) by the endpoint"
 
 
+UI = """\
+import socket
+from backfill_manager.execution.spark.session import build_session
+spark = build_session(master="local[1]", pools=[], conf={"spark.ui.enabled": "true", "spark.ui.port": "0"})
+port = int(spark.sparkContext.uiWebUrl.rpartition(":")[2])
+for address in ("127.0.0.1", "127.0.0.2"):
+    with socket.socket() as connection:
+        print(connection.connect_ex((address, port)) == 0)
+spark.stop()
+"""
+
+
+def test_sparks_ui_is_on_loopback_where_spark_runs_in_one_process() -> None:
+    done = subprocess.run([sys.executable, "-c", UI], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.split() == ["True", "False"], f"else other machines reach it, too: {done.stderr}"
+    assert session.jvm_variables("spark://a:7077") == {}
+
+
 @pytest.mark.parametrize(
     ("file", "conf_dir", "are_ours"),
     [

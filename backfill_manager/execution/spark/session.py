@@ -102,6 +102,12 @@ def with_master(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     return {**local, **conf, "spark.master": chosen}
 
 
+def jvm_variables(master: str) -> dict[str, str]:
+    """Of the JVM for this master. Spark's web UI, which asks for no password, listens on all addresses else, whatever
+    `spark.driver.bindAddress` says."""
+    return {"SPARK_LOCAL_IP": LOCAL_CONF["spark.driver.bindAddress"]} if master.startswith("local") else {}
+
+
 def build_session(
     *, pools: Iterable[Pool], app_name: str = "backfill_manager", master: str | None = None, warehouse: str | None = None,
     conf: Mapping[str, str] | None = None,
@@ -133,7 +139,7 @@ def build_session(
         if warehouse:
             settings |= {"spark.sql.warehouse.dir": warehouse, **connector_conf(warehouse)}
         try:
-            with our_log_settings():
+            with our_log_settings(), _set_meanwhile(jvm_variables(conf.get("spark.master", ""))):
                 spark = SparkSession.builder.appName(app_name).config(map={**settings, **conf}).getOrCreate()
         except (Py4JError, PySparkException) as error:
             reason = one_line(error).rstrip(".")
@@ -162,6 +168,18 @@ def our_log_settings() -> Iterator[None]:
             os.environ.pop("SPARK_SUBMIT_OPTS", None)
         else:
             os.environ["SPARK_SUBMIT_OPTS"] = before
+
+
+@contextlib.contextmanager
+def _set_meanwhile(variables: Mapping[str, str]) -> Iterator[None]:
+    """Those of them that are not set already."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
