@@ -84,12 +84,13 @@ def _last_value(options: list[str], wanted: str) -> str | None:
     return found
 
 
-def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
+def spark_environment(environ: Mapping[str, str], master: str) -> dict[str, str]:
     import pyspark
 
-    from backfill_manager.execution.spark.session import LOG_SETTINGS
+    from backfill_manager.execution.spark.session import LOG_SETTINGS, jvm_variables
 
     return {
+        **jvm_variables(master),
         **environ,
         "SPARK_HOME": str(Path(pyspark.__file__).parent),  # not some other Spark of this machine
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -114,7 +115,8 @@ class Driver:
     def __enter__(self) -> Driver:
         self._scratch = tempfile.TemporaryDirectory(prefix="bfm-")
         self._pid_file = Path(self._scratch.name) / "driver.pid"
-        environ = spark_environment(os.environ) | {"BFM_DRIVER_PID_FILE": str(self._pid_file)}
+        environ = spark_environment(os.environ, _last_value(self._spark, "--master") or "")
+        environ["BFM_DRIVER_PID_FILE"] = str(self._pid_file)
         command = [f"{environ['SPARK_HOME']}/bin/spark-submit", *self._spark, "jobs/manager.py", *self._arguments]
         self._jvm = subprocess.Popen(
             command,

@@ -19,10 +19,10 @@ _WITH_PORT: Final = re.compile(r"([\d.]+):\d{1,5}|\[([^\]]*)\](?::\d{1,5})?")
 def is_loopback(host: str) -> bool:
     """`localhost`, 127.x.x.x, ::1, also with a port or in brackets."""
     name = host.strip().lower()
-    if name.startswith("["):
-        name = name[1:].partition("]")[0]
-    elif name.count(":") == 1:
-        name = name.partition(":")[0]
+    if name.startswith("[") or name.count(":") == 1:
+        name = re.sub(r":\d*\Z", "", name)
+    if bracketed := re.fullmatch(r"\[(.*)\]", name):
+        name = bracketed[1]
     if name.rstrip(".") == "localhost":
         return True
     try:

@@ -11,14 +11,14 @@ from collections.abc import Hashable
 from typing import Final
 
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backfill_manager.api.auth import User, fail_login, identify, sent_token, sha256_of
 from backfill_manager.api.client_addresses import client_address, network_of
 from backfill_manager.api.connections import max_connections
 from backfill_manager.api.context import AppContext
 from backfill_manager.api.errors import error_response, page_or_problem
-from backfill_manager.api.middleware import LOGIN_PATH, Middleware, on_start
+from backfill_manager.api.middleware import LOGIN_PATH, Middleware
 from backfill_manager.api.token_buckets import TokenBuckets
 from backfill_manager.errors import Forbidden, RateLimited, Unauthenticated
 
@@ -42,6 +42,8 @@ class ClientLimits(Middleware):
         try:
             if wrong_token is not None:
                 self._context.failed_logins.check(address, sha256_of(wrong_token))
+                # Whatever the response is: of an address that needs no token, it may tell whether this is one.
+                fail_login(self._context, request, wrong_token)
             # The token of a login is in its body; `open_session` checks and counts it.
             if user or (scope["method"], scope["path"]) != ("POST", LOGIN_PATH):
                 self._take((client, network_of(address), wrong_token is not None), address)
@@ -54,13 +56,9 @@ class ClientLimits(Middleware):
             response = await page_or_problem(request, error_response(scope["path"], error), str(error))
             return await response(scope, receive, send)
 
-        def count_failure(message: Message) -> None:
-            if message["status"] == 401 and wrong_token is not None:
-                fail_login(self._context, request, wrong_token)
-
         self._at_once[client] += 1
         try:
-            await self._app(scope, receive, on_start(send, count_failure))
+            await self._app(scope, receive, send)
         finally:
             self._at_once[client] -= 1
             if not self._at_once[client]:
@@ -70,8 +68,10 @@ class ClientLimits(Middleware):
         """The user, or the wrong token that was sent."""
         try:
             return identify(self._context, request), None
-        except (Unauthenticated, Forbidden):
+        except Unauthenticated:
             return None, sent_token(request)
+        except Forbidden:  # no token is configured
+            return None, None
 
     def _take(self, key: Hashable, address: str) -> None:
         if not self._rate.take(key):

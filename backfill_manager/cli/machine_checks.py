@@ -293,7 +293,7 @@ def _opentelemetry(settings: OpenTelemetrySettings) -> Check:
 
 def _secrets(settings: Settings) -> Check:
     """Whether the folder can be read, and `allow` names bundles that there are. No secret is read."""
-    secrets, advice = settings.secrets, "docs/how-to/secure-it.md#4-give-tasks-their-secrets"
+    secrets, advice = settings.secrets, "docs/how-to/secure-it.md#5-give-tasks-their-secrets"
     try:
         count = None if secrets.files is None else sum(not name.startswith(".") for name in os.listdir(secrets.files))
     except OSError as error:

@@ -34,6 +34,13 @@ STARTED_IN: Final = "BFM_STARTED_IN"  # set by jobs/submit.py, which changes the
 _EXAMPLES: Final = "jobs/bundles"
 _PREFIX: Final = "BFM_"
 _OTHER_VARIABLES: Final = ("CONF", "SERVER", "TIMEZONE", "TOKEN", "TOKEN_FILE", "CACHE", "IVY_SETTINGS")  # no settings
+_OF_PARTS: Final = (
+    "list_type",
+    "tuple_type",
+    "dict_type",
+    "mapping_type",
+    "model_type",
+)  # pydantic's, of what has parts
 _MISSPELT: Final = 0.75  # how alike the names are, of 1: `STAET` and `STATE` are 0.8, `SLACK` and `SPARK` 0.6
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -249,7 +256,11 @@ def _describe(detail: ErrorDetails, raw: RawSettings, model: type[BaseModel]) ->
     if detail["type"] == "extra_forbidden":
         known = _keys_at(loc[:-1], model)
         return f"{where} is not a setting{nearest(str(loc[-1]), known, n=1) or '; known here: ' + ', '.join(known)}"
-    return f"{where} is missing" if detail["type"] == "missing" else f"{where} {describe_error(detail)}"
+    if detail["type"] == "missing":
+        return f"{where} is missing"
+    # A text in place of a list of tokens, or of Spark's properties, may be the secret that belongs into it.
+    is_in_place = detail["type"] in _OF_PARTS and isinstance(detail["input"], str)
+    return f"{where} {describe_error({**detail, 'input': ()} if is_in_place else detail)}"
 
 
 def _keys_at(loc: Loc, model: type[BaseModel]) -> list[str]:

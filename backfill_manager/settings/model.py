@@ -135,6 +135,13 @@ def _git_ref(ref: str) -> str:
     return ref
 
 
+def _without_password(place: str) -> str:
+    """No storage reads one there, and each error about the place would show it."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s]*:[^/\s]*@", place):
+        raise ValueError("must not hold a password: give credentials by the environment, or by a role of the machine")
+    return place
+
+
 def _pool_name(name: str) -> str:
     if name == "control":
         raise ValueError("must be another name: `control` is the pool that plans")
@@ -175,6 +182,8 @@ Name = Annotated[str, AfterValidator(check_name)]
 Memory = Annotated[int, BeforeValidator(read_memory), Field(ge=MIN_MEMORY_MB, le=MAX_MEMORY_MB)]
 NonEmpty = Annotated[str, _matching(r".*\S.*", "some text")]
 Place = Annotated[NonEmpty, AfterValidator(os.path.expanduser)]  # `~` is the home of who reads it
+StateRoot = Annotated[NonEmpty, AfterValidator(_without_password)]
+Warehouse = Annotated[Place, AfterValidator(_without_password)]
 GitUrl = Annotated[Place, AfterValidator(_git_url)]
 Requirements = Annotated[str | list[str], BeforeValidator(_requirements)]
 Expiry = Annotated[datetime, BeforeValidator(_end_of_validity)]
@@ -571,8 +580,8 @@ _DEFAULTS: Final[Any] = {}
 class Settings(_Section):
     model_config = ConfigDict(validate_default=True)
 
-    state: NonEmpty = _field("./state", "Location of the state: a folder, s3://, abfss://, gs://, or catalog.schema.")
-    warehouse: Place = _field("./warehouse", "Location of tables that DAGs name without a path.")
+    state: StateRoot = _field("./state", "Location of the state: a folder, s3://, abfss://, gs://, or catalog.schema.")
+    warehouse: Warehouse = _field("./warehouse", "Location of tables that DAGs name without a path.")
     snapshots: Place | None = _field(
         None,
         "Folder for the files of DAG versions. null: in the state if that is a folder, else in the cache of "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from backfill_manager.api.server import check_host
 from backfill_manager.api.sessions import SESSION_S
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.settings import ApiSettings, Settings, TokenSettings
+from backfill_manager.store.delta_rs.store import DeltaRsStore
+from backfill_manager.testing import FakeClock
 
 
 @pytest.fixture
@@ -36,7 +39,13 @@ def test_without_tokens_another_machine_is_sent_away(api: ApiFixture, address: s
     assert (result.status_code, "its own machine only" in result.json()["detail"]) == (403, True)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io:8099", "192.0.2.1"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example", "localhost.evil.example", "127.0.0.1.nip.io:8099", "192.0.2.1", "[::1].evil.example",
+        "localhost:evil.example", "evil.example:80:127.0.0.1",
+    ],
+)  # fmt: skip
 def test_a_foreign_host_name_that_resolves_to_loopback_is_refused(api: ApiFixture, host: str) -> None:
     """DNS rebinding: the page's own name, the person's own machine."""
     for path in ("/backfills", "/metrics", "/openapi.json"):
@@ -110,6 +119,14 @@ def test_a_wrong_token_is_refused(guarded: ApiFixture, headers: dict[str, str]) 
 def test_health_is_for_probes_and_shows_anonymous_users_little(guarded: ApiFixture) -> None:
     assert guarded.call.get("/health")["leader"] is None
     assert guarded.call.get("/health", headers=bearer("vera"))["leader"]["leading"] is True
+
+
+def test_why_the_state_can_not_be_read_is_for_those_with_a_token(tmp_path: Path) -> None:
+    state = tmp_path / "private" / "state"
+    app = create_app(with_tokens(), DeltaRsStore(str(state)), clock=FakeClock())
+    anonymous, viewer = (Caller(app)("GET", "/health", headers=headers) for headers in ({}, bearer("vera")))
+    assert (anonymous.status_code, "private" in anonymous.text) == (503, False)
+    assert (viewer.status_code, str(state) in viewer.json()["detail"]) == (503, True)
 
 
 def test_a_browser_logs_in_once_and_its_cookie_is_out_of_reach_of_scripts(guarded: ApiFixture) -> None:

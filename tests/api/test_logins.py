@@ -73,6 +73,15 @@ def test_a_wrong_token_is_limited_by_itself_and_all_of_an_address_together() -> 
     assert api.call("GET", "/pools", headers=guess(99)).status_code == 401
 
 
+def test_wrong_tokens_are_counted_where_none_is_needed_too(capfd: pytest.CaptureFixture[str]) -> None:
+    api = ApiFixture(with_tokens())
+    statuses = [api.call("GET", "/health", headers=guess(n)).status_code for n in range(OF_ADDRESS + 10)]
+    assert statuses == [200] * OF_ADDRESS + [429] * 10, "what health shows tells whether a token is right"
+    assert capfd.readouterr().err.count("login failed") == OF_ADDRESS
+    assert api.call("GET", "/health").status_code == 200
+    assert api.call.get("/health", headers=bearer("vera"))["leader"] is not None
+
+
 def test_logins_are_limited_as_requests_are() -> None:
     api = ApiFixture(with_tokens())
     call = with_login(api)

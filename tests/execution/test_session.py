@@ -191,6 +191,47 @@ def test_executors_elsewhere_are_not_given_an_address_of_this_machine_alone(
     settings = session.with_master(master, conf)
     assert settings["spark.master"] == chosen
     assert ("spark.driver.host" in settings) == chosen.startswith("local")
+    assert ("spark.authenticate" in settings) == chosen.startswith("local"), (
+        "elsewhere it needs a secret on each machine"
+    )
+
+
+def test_a_cluster_on_this_machine_needs_no_secret_as_spark_makes_none_for_it() -> None:
+    assert "spark.authenticate" not in session.with_master("local-cluster[2,1,1024]", {})
+
+
+def test_the_driver_takes_no_message_of_others_on_this_machine(spark: SparkSession) -> None:
+    """As Spark's own executors would send it: a request (3) to an endpoint of the driver, with a Java object in it."""
+    port = int(spark.conf.get("spark.driver.port") or 0)
+
+    def text(value: str) -> bytes:
+        return struct.pack(">H", len(value)) + value.encode()
+
+    to = b"\1" + text("127.0.0.1") + struct.pack(">i", port) + text("OutputCommitCoordinator")
+    message = b"\0" + to + b"\xac\xed\0\5t" + text("hello")  # from nobody; a Java string
+    request = b"\3" + struct.pack(">qi", 1, len(message)) + message
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(struct.pack(">q", len(request) + 8) + request)
+        answer = connection.makefile("rb").read(9)
+    assert answer[8:] == b"\5", "it failed (5), and was not answered (4) by the endpoint"
+
+
+UI = """\
+import socket
+from backfill_manager.execution.spark.session import build_session
+spark = build_session(master="local[1]", pools=[], conf={"spark.ui.enabled": "true", "spark.ui.port": "0"})
+port = int(spark.sparkContext.uiWebUrl.rpartition(":")[2])
+for address in ("127.0.0.1", "127.0.0.2"):
+    with socket.socket() as connection:
+        print(connection.connect_ex((address, port)) == 0)
+spark.stop()
+"""
+
+
+def test_sparks_ui_is_on_loopback_where_spark_runs_in_one_process() -> None:
+    done = subprocess.run([sys.executable, "-c", UI], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.split() == ["True", "False"], f"else other machines reach it, too: {done.stderr}"
+    assert session.jvm_variables("spark://a:7077") == {}
 
 
 @pytest.mark.parametrize(

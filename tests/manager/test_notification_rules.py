@@ -600,9 +600,10 @@ def test_an_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
     assert "OPS_URL" not in os.environ
 
 
-def test_an_address_that_is_none_is_refused_without_being_shown() -> None:
+@pytest.mark.parametrize("address", ["slakc://opensesame", "slack//opensesame", "opensesame"])
+def test_an_address_that_is_none_is_refused_without_being_shown(address: str) -> None:
     with pytest.raises(InvalidConfig, match="notifications, ops: Apprise does not take this address") as error:
-        AppriseChannel(Target("ops", "slakc://opensesame", ALL, ("*",), 60.0))
+        AppriseChannel(Target("ops", address, ALL, ("*",), 60.0))
     assert "opensesame" not in str(error.value)
 
 

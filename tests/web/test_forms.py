@@ -425,6 +425,13 @@ def test_a_program_with_a_wrong_token_is_refused_and_slowed_down_on_pages_too(
     assert logged_in("").get("/dags").status_code == 303
 
 
+def test_guesses_at_the_login_page_are_slowed_down_too(logged_in: Callable[[str], TestClient]) -> None:
+    stranger = logged_in("")
+    guesses = [stranger.get("/login", headers={"Authorization": f"Bearer {n}"}).status_code for n in range(30)]
+    assert (guesses[0], guesses[-1]) == (200, 429), "it leads away from here with a right one"
+    assert stranger.get("/login", headers={"Authorization": "Bearer token of ada"}).status_code == 303
+
+
 def test_a_form_that_was_tampered_with_is_no_failure_of_ours(manager: InMemoryManager, browser: TestClient) -> None:
     backfill_id = manager.backfill("shop", days("2024-02-01", 2))
     for drawn in ('{"overrides": 5}', '{"conf": "x", "tasks": {}}', '{"pool": [1]}', "[]", "{", '{"batch": NaN}'):

@@ -19,6 +19,7 @@ from backfill_manager.api.auth import Viewer, user_or_none
 from backfill_manager.api.context import AppContext, Context
 from backfill_manager.api.middleware import Middleware, on_start
 from backfill_manager.api.openapi import PREFIX, READS
+from backfill_manager.errors import StateError
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TABLES
 from backfill_manager.queries.managers import manager_status
@@ -52,9 +53,14 @@ _METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "PUT", "HEAD", "O
 def health(request: Request, context: Context) -> Health:
     """Returns whether the state can be read (`503` if not), and whether a manager is running. Without a manager, reads work and
     changes wait for the next one."""
-    context.versions(tuple(TABLES))  # opens every table, also those that the rest does not need
-    status = manager_status(context.store, context.clock.now())
     user = user_or_none(context, request)
+    try:
+        context.versions(tuple(TABLES))  # opens every table, also those that the rest does not need
+        status = manager_status(context.store, context.clock.now())
+    except StateError:
+        if user is None:  # it says where the state is
+            raise StateError("The state can't be read. A request with a token says why.") from None
+        raise
     return Health(
         status="ok",
         manager="leading" if status["leading"] else "none",

@@ -60,6 +60,9 @@ LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+# Spark makes a secret of its own where it runs in one process. Else anybody on this machine could send messages to the driver,
+# which runs what they hold.
+IN_ONE_PROCESS_CONF: Mapping[str, str] = {"spark.authenticate": "true"}
 
 
 def fair_scheduler_xml(pools: Iterable[Pool]) -> str:
@@ -93,7 +96,16 @@ def jars_beside_deltas(conf: Mapping[str, str]) -> tuple[list[str], dict[str, st
 def with_master(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     """The settings with `spark.master`, which `master` comes over, and what a driver needs that has no executors elsewhere."""
     chosen = master or conf.get("spark.master") or "local[*]"
-    return {**(LOCAL_CONF if chosen.startswith("local") else {}), **conf, "spark.master": chosen}
+    local = LOCAL_CONF if chosen.startswith("local") else {}
+    if local and not chosen.startswith("local-cluster"):
+        local = {**local, **IN_ONE_PROCESS_CONF}
+    return {**local, **conf, "spark.master": chosen}
+
+
+def jvm_variables(master: str) -> dict[str, str]:
+    """Of the JVM for this master. Spark's web UI, which asks for no password, listens on all addresses else, whatever
+    `spark.driver.bindAddress` says."""
+    return {"SPARK_LOCAL_IP": LOCAL_CONF["spark.driver.bindAddress"]} if master.startswith("local") else {}
 
 
 def build_session(
@@ -127,7 +139,7 @@ def build_session(
         if warehouse:
             settings |= {"spark.sql.warehouse.dir": warehouse, **connector_conf(warehouse)}
         try:
-            with our_log_settings():
+            with our_log_settings(), _set_meanwhile(jvm_variables(conf.get("spark.master", ""))):
                 spark = SparkSession.builder.appName(app_name).config(map={**settings, **conf}).getOrCreate()
         except (Py4JError, PySparkException) as error:
             reason = one_line(error).rstrip(".")
@@ -156,6 +168,18 @@ def our_log_settings() -> Iterator[None]:
             os.environ.pop("SPARK_SUBMIT_OPTS", None)
         else:
             os.environ["SPARK_SUBMIT_OPTS"] = before
+
+
+@contextlib.contextmanager
+def _set_meanwhile(variables: Mapping[str, str]) -> Iterator[None]:
+    """Those of them that are not set already."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:

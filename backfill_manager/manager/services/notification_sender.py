@@ -78,9 +78,10 @@ class AppriseChannel:
             if "socket_read_timeout" not in vars(service):  # its address does not say `rto=`
                 service.socket_read_timeout = max(service.socket_read_timeout, READ_TIMEOUT_S)
         if not is_known:
-            scheme = target.url.partition("://")[0][:20]
+            scheme, has_scheme, _ = target.url.partition("://")
+            shown = f" ({scheme[:20]}://...)" if has_scheme else ", which has no ://"
             raise InvalidConfig(
-                f"notifications, {target.name}: Apprise does not take this address ({scheme}://...); "
+                f"notifications, {target.name}: Apprise does not take this address{shown}; "
                 "https://appriseit.com/services lists those that it does"
             )
         self._unfinished: tuple[str, str] | None = None  # message that not all recipients have taken
