@@ -121,6 +121,21 @@ def test_an_item_that_was_run_again_by_another_backfill_is_left_alone() -> None:
     assert days_in(manager, s.SUCCESS) == [2, 4]
 
 
+def test_of_a_whole_backfill_its_own_runs_are_chosen_and_no_other() -> None:
+    manager, backfill = ten_failed()
+    manager.backfill("d", days("2013-01-03", 1), reprocess="failed")
+    manager.backfill("d", days("2013-01-20", 2))
+    nothing_hangs(manager)
+    manager.script = lambda _: Succeeded()
+    answer = accepted(manager, "tasks.clear", **clear("d", backfill_id=backfill, downstream=True))
+    assert answer.message == "cleared 18 tasks in 9 runs"
+    nothing_hangs(manager)
+    assert days_in(manager, s.FAILED) == [3, 20, 21]
+    accepted(manager, "runs.mark", dag_id="d", state="failed", backfill_id=backfill)
+    nothing_hangs(manager)
+    assert days_in(manager, s.FAILED) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 21]
+
+
 @pytest.mark.parametrize(
     ("chosen", "why"),
     [
@@ -180,6 +195,14 @@ def test_runs_between_chosen_dates_are_not_counted_as_chosen(monkeypatch: pytest
     assert "More than 3 runs" in refused(
         manager, "runs.mark", dag_id="d", state="success", dates=[*chosen, "2013-01-02"]
     )
+
+
+def test_other_runs_of_a_backfill_are_not_counted_as_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen_runs, "MAX_RUNS", 3)
+    manager, backfill = ten_failed()
+    of_items = {"dag_id": "d", "state": "success", "backfill_id": backfill}
+    assert accepted(manager, "runs.mark", **of_items, items=["8-10"]).message == "3 runs are marked success"
+    assert "More than 3 runs" in refused(manager, "runs.mark", **of_items, items=["1-4"])
 
 
 def test_a_batch_that_took_some_of_the_dates_is_named() -> None:
