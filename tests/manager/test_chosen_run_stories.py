@@ -13,7 +13,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning import chosen_runs
 from backfill_manager.planning.clear_plan import plan_clear
-from backfill_manager.planning.mark_plan import plan_mark
+from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
 from backfill_manager.queries.dags import spec_reader
 from backfill_manager.schemas.commands import ClearTasks, MarkRuns
 from backfill_manager.testing import InMemoryManager, dag_spec, days
@@ -227,3 +227,23 @@ def test_a_batch_that_took_some_of_the_dates_is_named() -> None:
         refused(manager, "tasks.clear", **clear("d", start_date=of_day, end_date=of_day)),
     ):
         assert f"part of run {first}, which processes 7 intervals together from 2013-01-01T00:00:00Z on" in problem
+
+
+def test_a_batch_that_was_overridden_or_reverted_has_taken_no_date() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", batchable=True))
+    manager.backfill("d", days("2013-01-01", 14), batch=7)
+    nothing_hangs(manager)
+    manager.backfill("d", days("2013-01-01", 7), reprocess="completed")
+    nothing_hangs(manager)
+    second = next(run for run in manager.runs("d") if run.run_id == "backfill__2013-01-08T00:00:00Z")
+    manager.store.write([second.evolve(reverted_at=manager.clock.now())])
+
+    def plan(start: str, end: str) -> MarkPlan:
+        mark = MarkRuns.parse({"dag_id": "d", "state": "failed", "start_date": start, "end_date": end})
+        return plan_mark(manager.store, mark, manager.state.catalog.dags)
+
+    of_days = plan("2013-01-05", "2013-01-10")
+    assert [run.logical_date.day for run in of_days.runs if run.logical_date] == [5, 6, 7]
+    assert of_days.batches_left_out == ()
+    with pytest.raises(InvalidInput, match="has no run between 2013-01-09 and 2013-01-10 to mark"):
+        plan("2013-01-09", "2013-01-10")

@@ -135,6 +135,18 @@ def test_a_failed_run_of_which_no_task_failed_is_made_anew() -> None:
     agrees(manager, plan)
 
 
+@pytest.mark.parametrize("how", ["in part", "reverted"])
+def test_a_failed_run_that_counts_as_none_is_made_anew(how: str) -> None:
+    manager = world("a 02")
+    done(manager, 2, 2, tasks="^a$" if how == "in part" else None)
+    if how == "reverted":
+        manager.store.write([run.evolve(reverted_at=manager.clock.now()) for run in manager.runs("d")])
+        manager.crash()
+    plan = planned(manager)
+    assert plan.reruns == {}
+    agrees(manager, plan)
+
+
 @pytest.mark.parametrize("how", ["cancelled", "marked"])
 def test_a_run_that_was_ended_while_it_ran_goes_on_where_it_was(how: str) -> None:
     manager = world()
