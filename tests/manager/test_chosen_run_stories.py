@@ -221,6 +221,8 @@ def test_a_batch_that_took_some_of_the_dates_is_named() -> None:
         assert ([run["run_id"] for run in document["runs"]], document["batches_left_out"]) == ([second], [first])
     whole = {**within, "start_date": "2013-01-01"}
     assert plan_mark(manager.store, MarkRuns.parse({**whole, "state": "success"}), dags).batches_left_out == ()
+    from_its_end = {**within, "start_date": "2013-01-08", "state": "success"}
+    assert plan_mark(manager.store, MarkRuns.parse(from_its_end), dags).batches_left_out == ()
     of_day = "2013-01-05"
     for problem in (
         refused(manager, "runs.mark", dag_id="d", state="failed", dates=[of_day]),
