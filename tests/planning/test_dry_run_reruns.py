@@ -67,7 +67,7 @@ def planned(manager: InMemoryManager, *, skipped: Sequence[int] = (), reprocess:
 
 
 def test_each_failed_run_is_named_with_its_failed_tasks_and_callbacks_do_not_count() -> None:
-    manager = world("b 02", "a 04")
+    manager = world("b 02", "b.on_failure 02", "a 04")
     done(manager, 1, 5)
     plan = planned(manager, skipped=(1, 3, 5))
     assert plan.reruns == {2: Rerun(run_of(2), 2), 4: Rerun(run_of(4), 3)}
