@@ -221,14 +221,24 @@ def test_a_batch_that_took_some_of_the_dates_is_named() -> None:
         assert ([run["run_id"] for run in document["runs"]], document["batches_left_out"]) == ([second], [first])
     whole = {**within, "start_date": "2013-01-01"}
     assert plan_mark(manager.store, MarkRuns.parse({**whole, "state": "success"}), dags).batches_left_out == ()
-    from_its_end = {**within, "start_date": "2013-01-08", "state": "success"}
-    assert plan_mark(manager.store, MarkRuns.parse(from_its_end), dags).batches_left_out == ()
+    from_its_end = {**within, "start_date": "2013-01-08"}
+    beginning_within_the_first = {"dag_id": "d", "dates": ["2013-01-01", "2013-01-05"]}
+    for chosen in (from_its_end, beginning_within_the_first):
+        mark = MarkRuns.parse({**chosen, "state": "success"})
+        assert plan_mark(manager.store, mark, dags).batches_left_out == ()
     of_day = "2013-01-05"
     for problem in (
         refused(manager, "runs.mark", dag_id="d", state="failed", dates=[of_day]),
         refused(manager, "tasks.clear", **clear("d", start_date=of_day, end_date=of_day)),
     ):
         assert f"part of run {first}, which processes 7 intervals together from 2013-01-01T00:00:00Z on" in problem
+
+
+def test_the_run_of_a_day_in_which_the_dates_begin_is_no_batch() -> None:
+    manager, _ = ten_failed()
+    mark = MarkRuns.parse({"dag_id": "d", "state": "success", "start_date": "2013-01-05T12:00:00"})
+    plan = plan_mark(manager.store, mark, manager.state.catalog.dags)
+    assert (len(plan.runs), plan.batches_left_out) == (5, ())
 
 
 def test_a_batch_that_was_overridden_or_reverted_has_taken_no_date() -> None:
