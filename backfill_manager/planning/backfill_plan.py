@@ -161,7 +161,7 @@ class BackfillPlan:
             return 0
         first = pa.scalar(self.dag.start_date, self.items["logical_date"].type)
         early = pc.and_(pc.less(self.items["logical_date"], first), pc.equal(self.items["state"], states.PENDING))
-        return int(pc.sum(early, min_count=0).as_py() or 0)
+        return int(pc.sum(early, min_count=0).as_py())
 
     def rows_for(self, backfill_id: str, first_seq: int) -> pa.Table:
         """The items as rows of `backfill_item`; `run_seq` goes with the ordinal."""

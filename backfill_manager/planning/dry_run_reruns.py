@@ -68,12 +68,12 @@ def _covering(dates: Iterable[datetime], runs: Iterable[Mapping[str, Any]]) -> d
 
 
 def _failures(plan: BackfillPlan, store: Store, run_ids: set[str]) -> Counter[str]:
-    """Tasks that failed, could not start or were cancelled, by run; not callbacks."""
+    """Tasks that failed, could not start or were cancelled, by run (also of other runs, where these are many); not callbacks."""
     where = [Condition("dag_id", "=", plan.dag.dag_id), Condition("state", "in", sorted(HAS_FAILED))]
     if len(run_ids) <= _MAX_NAMED:
         where.append(Condition("run_id", "in", sorted(run_ids)))
     counts: Counter[str] = Counter()
     for run_id, task_id in store.count("task_instance", ("run_id", "task_id"), where):
-        if run_id in run_ids and not plan.dag.is_callback(task_id):
+        if not plan.dag.is_callback(task_id):
             counts[run_id] += 1
     return counts

@@ -91,7 +91,7 @@ def _code(snapshot: Path, file: str) -> dict[str, str]:
         )
         found = {other for other in files.keys() - read if words & _FINDS_BY_ITSELF or _is_mentioned(other, words)}
         read |= found
-        todo += sorted(name for name in found if name.endswith((".py", ".yaml", ".yml")))
+        todo += sorted(found)
     return {name: digest for name, digest in files.items() if name in read}
 
 

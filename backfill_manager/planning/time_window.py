@@ -46,10 +46,10 @@ class TimeWindow:
     def opens_at(self, at: datetime, timezone: str) -> datetime:
         """The first instant at or after `at` at which it is open, to the minute."""
         opening = at if self.is_open(at, timezone) else at.astimezone(UTC).replace(second=0, microsecond=0)
-        while opening < at or not self.is_open(opening, timezone):
+        while not self.is_open(opening, timezone):
             wait = (self.start - self._minute(opening, timezone)) % (24 * 60)
             to_change = _CLOCKS_CHANGE_AT - opening.minute % _CLOCKS_CHANGE_AT  # until then a clock runs on evenly
-            opening += timedelta(minutes=min(wait, to_change) or to_change)
+            opening += timedelta(minutes=min(wait, to_change))
         return opening
 
     def seconds_left(self, at: datetime, timezone: str) -> float | None:

@@ -146,18 +146,32 @@ def test_a_dag_with_past_runs_starts_large() -> None:
     assert made(manager)[before] == min(GROWTH * largest, 75)
 
 
-def test_runs_that_are_no_backfills_count_too_and_partial_ones_do_not() -> None:
+def test_runs_that_are_no_backfills_count_too_and_partial_ones_previews_and_tasks_run_by_hand_do_not() -> None:
     manager = ground_with()
     backfill = auto(manager, 4, max_active_runs=1)
     run_through(manager, taking(10.0, 0.5))
     (first, *_), (task, *_) = manager.runs("d"), manager.tasks("d")
     by_schedule = first.evolve(run_id="scheduled__1", backfill_id=None, run_seq=901)
     partial = first.evolve(run_id="partial", backfill_id="other", is_partial=True, run_seq=902)
-    manager.store.write([by_schedule, partial])
-    manager.store.write([task.evolve(run_id=run.run_id, run_seq=run.run_seq) for run in (by_schedule, partial)])
+    by_hand = first.evolve(run_id="external", run_type=s.EXTERNAL_RUN, backfill_id=None, is_partial=None, run_seq=903)
+    preview = first.evolve(run_id="preview", run_type=s.PREVIEW_RUN, backfill_id="another", run_seq=904)
+    others = (by_schedule, partial, by_hand, preview)
+    manager.store.write(others)
+    manager.store.write([task.evolve(run_id=run.run_id, run_seq=run.run_seq) for run in others])
+    of_another_dag = task.evolve(dag_id="other", run_id=by_schedule.run_id, run_seq=901, duration_s=99.0)
+    manager.store.write([of_another_dag])
     assert [(run.items, run.own) for run in read_past(manager.store, SPEC)] == [(1, False), (1, False), (3, False)]
     own = read_past(manager.store, SPEC, backfill)
     assert [(run.items, run.seconds, run.own) for run in own] == [(1, 10.5, False), (1, 10.5, True), (3, 11.5, True)]
+
+
+def test_of_more_past_runs_than_are_looked_at_the_newest_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = ground_with()
+    backfill = auto(manager, 4, max_active_runs=1)
+    run_through(manager, taking(10.0, 0.5))
+    monkeypatch.setattr("backfill_manager.planning.past_costs.MAX_PAST", 1)
+    for own in (None, backfill):
+        assert [(run.items, run.own) for run in read_past(manager.store, SPEC, own)] == [(3, own is not None)]
 
 
 @pytest.mark.parametrize("rows", [None, 7])

@@ -13,7 +13,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
 from backfill_manager.planning import chosen_runs
 from backfill_manager.planning.clear_plan import plan_clear
-from backfill_manager.planning.mark_plan import plan_mark
+from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
 from backfill_manager.queries.dags import spec_reader
 from backfill_manager.schemas.commands import ClearTasks, MarkRuns
 from backfill_manager.testing import InMemoryManager, dag_spec, days
@@ -121,6 +121,21 @@ def test_an_item_that_was_run_again_by_another_backfill_is_left_alone() -> None:
     assert days_in(manager, s.SUCCESS) == [2, 4]
 
 
+def test_of_a_whole_backfill_its_own_runs_are_chosen_and_no_other() -> None:
+    manager, backfill = ten_failed()
+    manager.backfill("d", days("2013-01-03", 1), reprocess="failed")
+    manager.backfill("d", days("2013-01-20", 2))
+    nothing_hangs(manager)
+    manager.script = lambda _: Succeeded()
+    answer = accepted(manager, "tasks.clear", **clear("d", backfill_id=backfill, downstream=True))
+    assert answer.message == "cleared 18 tasks in 9 runs"
+    nothing_hangs(manager)
+    assert days_in(manager, s.FAILED) == [3, 20, 21]
+    accepted(manager, "runs.mark", dag_id="d", state="failed", backfill_id=backfill)
+    nothing_hangs(manager)
+    assert days_in(manager, s.FAILED) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 21]
+
+
 @pytest.mark.parametrize(
     ("chosen", "why"),
     [
@@ -182,6 +197,14 @@ def test_runs_between_chosen_dates_are_not_counted_as_chosen(monkeypatch: pytest
     )
 
 
+def test_other_runs_of_a_backfill_are_not_counted_as_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chosen_runs, "MAX_RUNS", 3)
+    manager, backfill = ten_failed()
+    of_items = {"dag_id": "d", "state": "success", "backfill_id": backfill}
+    assert accepted(manager, "runs.mark", **of_items, items=["8-10"]).message == "3 runs are marked success"
+    assert "More than 3 runs" in refused(manager, "runs.mark", **of_items, items=["1-4"])
+
+
 def test_a_batch_that_took_some_of_the_dates_is_named() -> None:
     """A run of several intervals has the date of the first."""
     manager = InMemoryManager(dag_spec("d", "a", batchable=True))
@@ -198,9 +221,41 @@ def test_a_batch_that_took_some_of_the_dates_is_named() -> None:
         assert ([run["run_id"] for run in document["runs"]], document["batches_left_out"]) == ([second], [first])
     whole = {**within, "start_date": "2013-01-01"}
     assert plan_mark(manager.store, MarkRuns.parse({**whole, "state": "success"}), dags).batches_left_out == ()
+    from_its_end = {**within, "start_date": "2013-01-08"}
+    beginning_within_the_first = {"dag_id": "d", "dates": ["2013-01-01", "2013-01-05"]}
+    for chosen in (from_its_end, beginning_within_the_first):
+        mark = MarkRuns.parse({**chosen, "state": "success"})
+        assert plan_mark(manager.store, mark, dags).batches_left_out == ()
     of_day = "2013-01-05"
     for problem in (
         refused(manager, "runs.mark", dag_id="d", state="failed", dates=[of_day]),
         refused(manager, "tasks.clear", **clear("d", start_date=of_day, end_date=of_day)),
     ):
         assert f"part of run {first}, which processes 7 intervals together from 2013-01-01T00:00:00Z on" in problem
+
+
+def test_the_run_of_a_day_in_which_the_dates_begin_is_no_batch() -> None:
+    manager, _ = ten_failed()
+    mark = MarkRuns.parse({"dag_id": "d", "state": "success", "start_date": "2013-01-05T12:00:00"})
+    plan = plan_mark(manager.store, mark, manager.state.catalog.dags)
+    assert (len(plan.runs), plan.batches_left_out) == (5, ())
+
+
+def test_a_batch_that_was_overridden_or_reverted_has_taken_no_date() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", batchable=True))
+    manager.backfill("d", days("2013-01-01", 14), batch=7)
+    nothing_hangs(manager)
+    manager.backfill("d", days("2013-01-01", 7), reprocess="completed")
+    nothing_hangs(manager)
+    second = next(run for run in manager.runs("d") if run.run_id == "backfill__2013-01-08T00:00:00Z")
+    manager.store.write([second.evolve(reverted_at=manager.clock.now())])
+
+    def plan(start: str, end: str) -> MarkPlan:
+        mark = MarkRuns.parse({"dag_id": "d", "state": "failed", "start_date": start, "end_date": end})
+        return plan_mark(manager.store, mark, manager.state.catalog.dags)
+
+    of_days = plan("2013-01-05", "2013-01-10")
+    assert [run.logical_date.day for run in of_days.runs if run.logical_date] == [5, 6, 7]
+    assert of_days.batches_left_out == ()
+    with pytest.raises(InvalidInput, match="has no run between 2013-01-09 and 2013-01-10 to mark"):
+        plan("2013-01-09", "2013-01-10")

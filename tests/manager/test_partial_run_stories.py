@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.scenarios import accepted, at, clear, nothing_hangs
+from support.scenarios import accepted, at, clear, nothing_hangs, refused
 
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.manager.prefetch import timeline_around
@@ -89,10 +89,17 @@ def test_an_expression_that_chooses_every_task_makes_whole_runs() -> None:
 def test_a_partial_run_that_is_cleared_stays_partial() -> None:
     manager = world()
     ran(manager, tasks="^a$")
-    accepted(manager, "tasks.clear", **clear("d"))
+    assert accepted(manager, "tasks.clear", **clear("d")).message == "cleared 1 task in 1 run"
     nothing_hangs(manager)
     assert [run.is_partial for run in manager.runs("d")] == [True]
     assert ran(manager) == ["a", "b", "c"]
+
+
+def test_a_task_that_was_left_out_can_not_be_cleared() -> None:
+    manager = world()
+    ran(manager, tasks="^a$")
+    assert "no task, of those that match '^b$', that has started" in refused(manager, "tasks.clear", **clear("d", tasks="^b$"))
+    assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
 
 
 def test_of_an_older_release_a_partial_run_is_known_by_what_it_left_out() -> None:

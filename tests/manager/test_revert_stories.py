@@ -60,10 +60,15 @@ def refusal(manager: InMemoryManager, run_id: str) -> str:
 
 def planned_states(manager: InMemoryManager) -> list[tuple[str, str, int]]:
     """What a plan takes the existing runs for, without those that count as none."""
+    found = existing_of_january(manager)
+    return sorted((run["run_id"], run["state"], run["dag_version"]) for run in found if run["state"] is not None)
+
+
+def existing_of_january(manager: InMemoryManager) -> list[dict[str, Any]]:
     start, end = days("2023-01-01", 9)[0][0], days("2023-01-09", 1)[0][1]
     command = CreateBackfill(dag_id="d", start_date=start, end_date=end)
-    found = existing_runs(manager.store, command, manager.state.current_spec("d")).to_pylist()
-    return sorted((run["run_id"], run["state"], run["dag_version"]) for run in found if run["state"] is not None)
+    found: list[dict[str, Any]] = existing_runs(manager.store, command, manager.state.current_spec("d")).to_pylist()
+    return found
 
 
 def run_of(manager: InMemoryManager, run_id: str) -> DagRun:
@@ -116,6 +121,24 @@ def test_a_run_before_that_failed_does_not_count() -> None:
     done(manager, reprocess="failed")
     revert(manager, f"{FIRST}__2")
     assert run_of(manager, f"{FIRST}__2").is_undone
+
+
+@pytest.mark.parametrize("again", ["in part", "and failed"])
+def test_the_whole_run_before_counts_again_whatever_the_reverted_one_was(again: str) -> None:
+    manager, _ = a_ground(dag_spec("d", "a", "b"))
+    done(manager)
+    if again == "in part":
+        done(manager, reprocess="completed", tasks="a")
+    else:
+        write = manager.script
+        manager.script = lambda launch: Failed("boom") if launch.ti.task_id == "b" else write(launch)
+        done(manager, reprocess="completed")
+    second = f"{FIRST}__2"
+    assert run_of(manager, second).is_partial == (again == "in part")
+    revert(manager, second)
+    assert run_of(manager, second).restored_run_id == FIRST
+    (planned,) = existing_of_january(manager)
+    assert (planned["run_id"], planned["state"], planned["is_partial"]) == (second, "success", False)
 
 
 def test_of_a_batch_every_date_is_missing() -> None:

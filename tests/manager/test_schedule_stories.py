@@ -170,6 +170,18 @@ def test_runs_by_hand_of_a_dag_that_has_run_once_are_not_held_in_memory() -> Non
     assert list(follows.values()) == [None, *list(follows)[:-1]]
 
 
+def test_a_new_leader_knows_the_batch_that_reaches_past_newer_runs_though_an_overridden_one_reached_further() -> None:
+    spec = dag_spec("d", "a", batchable=True, **FROM_2024)
+    manager = InMemoryManager(spec, clock=FakeClock(at("2024-01-10")))
+    for first, n, fields in (1, 9, {"batch": 9}), (1, 7, {"batch": 7}), (5, 2, {}):
+        manager.backfill("d", days(f"2024-01-0{first}", n), reprocess="completed", **fields)
+        manager.drain()
+    manager.crash()
+    accepted(manager, "dag.unpause", dag_id="d")
+    nothing_hangs(manager)
+    assert dates(timeline(manager, "d")) == ["01-01", "01-05", "01-06", "01-08", "01-09"]
+
+
 def test_after_end_date_there_is_nothing_to_wake_for() -> None:
     manager = InMemoryManager(dag_spec("d", "a", end_date=at("2024-01-03"), **FROM_2024), scheduled=True)
     play(manager, "2024-02-01")

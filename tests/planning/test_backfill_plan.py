@@ -389,6 +389,13 @@ def test_missing_stale_and_dates_know_what_a_batch_has_done(spark: SparkSession)
     assert column(dates, "reason") == ["already exists", None]
 
 
+def test_a_date_of_an_old_batch_that_the_current_version_has_done_again_is_not_stale(spark: SparkSession) -> None:
+    again = runs(("success", day(3), None), version=2)
+    existing = together(batch_run("success", day(1), day(5), items=4), again)
+    made = plan(spark, DAILY, existing, version=2, kind="stale", start_date=day(1), end_date=day(5))
+    assert reasons(made) == {1: GO, 2: GO, 4: GO}
+
+
 def test_batches_before_the_range_are_read_when_they_reach_into_it(spark: SparkSession) -> None:
     store = MemoryStore()
     store.init()

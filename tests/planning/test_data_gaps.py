@@ -92,6 +92,15 @@ def test_what_runs_now_is_left_out() -> None:
     assert not result.is_missing.any()
 
 
+def test_an_interval_in_which_no_value_of_the_column_can_lie_is_left_out() -> None:
+    """As the first of two repeated hours of a clock without a zone."""
+    axis = Axis(np.array([0, 100, 100]), np.array([100, 100, 200]))
+    output = Output("silver", table((0, 10, 1), (100, 110, 1)), axis, access(3), np.full(3, False))
+    result = judge(Runs(np.full(3, True), np.full(3, False)), output)
+    assert found(result) == {}
+    assert not result.is_missing.any()
+
+
 def test_rows_that_another_run_has_written_are_not_without_one() -> None:
     assert found(judged(1, table((0, 10, 1)), done=False, written=True)) == {}
 
@@ -103,6 +112,8 @@ def test_a_file_across_an_end_and_one_without_statistics_leave_it_open() -> None
     unknown = judged(2, table((FIRST, PAST, -1), (0, 10, 4)))
     assert found(unknown) == {1: ["unknown"]}, "of the first these four rows are known"
     assert found(judged(2, table((FIRST, PAST, -1)), counted=np.array([0, 7]))) == {0: ["empty"]}
+    no_reader = table(why_unknown="no reader")
+    assert found(judged(2, no_reader, counted=np.array([0, 7]))) == {0: ["empty"]}, "Spark could read it"
     assert found(judged(1, table((FIRST, PAST, 0)))) == {0: ["empty"]}, "a file without rows lies nowhere"
     assert found(judged(1, table(why_unknown="no reader"))) == {0: ["unknown"]}
 

@@ -330,6 +330,28 @@ def test_a_tree_of_one_dag_says_why_nothing_is_below_it(root: DagSpec, why: str)
         assert "no_downstream" not in made.summary and list(made.summary["left_out"]) == ["below"]
 
 
+def test_how_a_backfill_is_to_run_holds_for_all_below_it() -> None:
+    asked: dict[str, Any] = {
+        "max_active_runs": 2, "pool": "heavy", "priority": 3, "window": "20:00-06:00", "is_polite": True, "notify": "ops",
+        "allow_future": True, "batch_target": 300.0, "ignore_first_depends_on_past": False,
+    }  # fmt: skip
+    start, end = at("2024-01-01"), at("2024-01-02")
+    item = {"ordinal": 1, "logical_date": start, "interval_start": start, "interval_end": end, "state": "pending"}
+    root, reader = dag("root", writes=["a"]), dag("reader", reads=["a"])
+    command = CreateBackfill(dag_id="root", downstream=True, batch=1, **asked)
+    above = BackfillPlan(command, root, 1, pa.Table.from_pylist([item], schema=no_items().schema))
+    commands: list[CreateBackfill] = []
+
+    def plan_one(command: CreateBackfill, dag: DagSpec, version: int) -> BackfillPlan:
+        commands.append(command)
+        return BackfillPlan(command, dag, version, no_items())
+
+    with_downstream(above, {"root": (root, 1), "reader": (reader, 1)}, plan_one)
+    (below,) = commands
+    assert (below.start_date, below.end_date, below.reprocess) == (start, start, "completed")
+    assert {name: getattr(below, name) for name in asked} == asked
+
+
 def test_far_apart_dates_don_t_drag_along_what_lies_between(spark: SparkSession) -> None:
     root, reader = dag("root", writes=["a"], schedule=None), dag("reader", reads=["a"], schedule="@hourly")
     two = (at("2024-01-01T05:30:00Z"), at("2024-06-01"))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.scenarios import accepted
 
 from backfill_manager.clock import UTC
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
@@ -20,6 +21,7 @@ from backfill_manager.planning.dry_run import with_dry_run
 from backfill_manager.planning.dry_run_reruns import Rerun, _covering, with_reruns
 from backfill_manager.planning.timeline import TimelineWindow
 from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.store.base import Condition
 from backfill_manager.store.table_properties import arrow_schema
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
@@ -65,7 +67,7 @@ def planned(manager: InMemoryManager, *, skipped: Sequence[int] = (), reprocess:
 
 
 def test_each_failed_run_is_named_with_its_failed_tasks_and_callbacks_do_not_count() -> None:
-    manager = world("b 02", "a 04")
+    manager = world("b 02", "b.on_failure 02", "a 04")
     done(manager, 1, 5)
     plan = planned(manager, skipped=(1, 3, 5))
     assert plan.reruns == {2: Rerun(run_of(2), 2), 4: Rerun(run_of(4), 3)}
@@ -131,6 +133,18 @@ def test_a_failed_run_of_which_no_task_failed_is_made_anew() -> None:
     manager.store.write([run.evolve(state=s.FAILED) for run in manager.runs("d") if run.run_id == run_of(2)])
     manager.crash()
     plan = planned(manager, skipped=(1, 3))
+    assert plan.reruns == {}
+    agrees(manager, plan)
+
+
+@pytest.mark.parametrize("how", ["in part", "reverted"])
+def test_a_failed_run_that_counts_as_none_is_made_anew(how: str) -> None:
+    manager = world("a 02")
+    done(manager, 2, 2, tasks="^a$" if how == "in part" else None)
+    if how == "reverted":
+        manager.store.write([run.evolve(reverted_at=manager.clock.now()) for run in manager.runs("d")])
+        manager.crash()
+    plan = planned(manager)
     assert plan.reruns == {}
     agrees(manager, plan)
 
@@ -209,13 +223,30 @@ def agrees(manager: InMemoryManager, plan: BackfillPlan) -> None:
     assert {item.state for item in taken.values()} == {s.SUCCESS}
 
 
+def id_of_first(manager: InMemoryManager) -> str:
+    """The id that a dry run tells of its first run."""
+    plan, now = planned(manager, reprocess="completed"), manager.clock.now()
+    plan = with_dry_run(plan, manager.store, now, check_waits=lambda *_: {}, files_of=lambda _: {})
+    first = plan.first_item()
+    assert first is not None
+    told: str = first["run_id"]
+    return told
+
+
 def test_the_first_run_of_a_dry_run_has_the_id_that_it_will_get() -> None:
     manager = world()
     done(manager, 1, 1)
     done(manager, 1, 1, reprocess="completed")
-    plan, now = planned(manager, reprocess="completed"), manager.clock.now()
-    plan = with_dry_run(plan, manager.store, now, check_waits=lambda *_: {}, files_of=lambda _: {})
-    expected = plan.first_item()
-    assert expected is not None
+    expected = id_of_first(manager)
     done(manager, 1, 1, reprocess="completed")
-    assert expected["run_id"] == manager.store.read(DagRun, order_by=["-run_seq"])[0].run_id == f"{run_of(1)}__3"
+    assert expected == manager.store.read(DagRun, order_by=["-run_seq"])[0].run_id == f"{run_of(1)}__3"
+    manager.leader.delete("dag_run", [Condition("run_id", "=", run_of(1))])  # it is old enough
+    assert id_of_first(manager) == f"{run_of(1)}__4"
+
+
+def test_a_task_run_by_hand_is_no_run_before_the_first_one_of_a_dry_run() -> None:
+    manager = world()
+    accepted(manager, "task.run", dag_id="d", task_id="a", logical_date="2024-01-01T00:00:00Z")
+    expected = id_of_first(manager)
+    done(manager, 1, 1)
+    assert expected == manager.store.read(DagRun, order_by=["-run_seq"])[0].run_id == run_of(1)

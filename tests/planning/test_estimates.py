@@ -267,7 +267,7 @@ def test_more_time_than_there_is_has_no_end() -> None:
     assert made.total_s == 10**7 * 86_400 and made.finishes_at is None
 
 
-def test_the_last_hundred_runs_that_succeeded_count() -> None:
+def test_of_the_last_hundred_runs_that_succeeded_those_count_that_left_nothing_out() -> None:
     store = MemoryStore()
     store.init()
     leader = store.lead(Manager(1, "m", "host", 1, "leading", NOW, NOW, 15, "0"))
@@ -278,10 +278,11 @@ def test_the_last_hundred_runs_that_succeeded_count() -> None:
         changes.put(run(9999, run_id=f"other{n}", **other).evolve(run_seq=leader.next_seq()))
     unstarted = run(9999, run_id="unstarted").evolve(run_seq=leader.next_seq(), started_at=None)
     changes.put(unstarted)
+    changes.put(run(50.5, run_id="in part", is_partial=True).evolve(run_seq=leader.next_seq()))
     changes.put(run(9999, run_id="elsewhere").evolve(dag_id="other", run_seq=leader.next_seq()))
     leader.commit(changes)
     found = past_runs(store, plan(dag(), items(days(1))))
-    assert [one.run_id for one in found] == [f"r{n}" for n in range(119, 19, -1)]
+    assert [one.run_id for one in found] == [f"r{n}" for n in range(119, 20, -1)]
 
 
 # -- the document ------------------------------------------------------------------------------------------------------

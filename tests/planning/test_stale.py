@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,8 +28,9 @@ DAILY = DagSpec("flights", (TaskSpec("clean"),), schedule="@daily")
 JANUARY = datetime(2013, 1, 1, tzinfo=UTC)
 CODE = {
     "flights.py": "import helpers\nfrom pkg.deep import tool\nsql(Path(__file__).parent / 'clean.sql')\n",
-    "helpers.py": "def task():\n    import lazily\n", "lazily.py": "1", "pkg/__init__.py": "", "pkg/deep.py": "tool = 1",
-    "clean.sql": "SELECT 1", "unused_helper.py": "1", "notes.txt": "buy milk", "other_dag.py": "from backfill_manager import dag",
+    "helpers.py": "def task():\n    import lazily\n    render(f'{page}.j2')\n", "lazily.py": "1", "front.j2": "1",
+    "pkg/__init__.py": "", "pkg/deep.py": "tool = 1", "clean.sql": "SELECT 1", "unused_helper.py": "1",
+    "notes.txt": "buy milk", "other_dag.py": "from backfill_manager import dag",
 }  # fmt: skip
 ASK = CreateBackfill(dag_id="flights", kind="stale", start_date=JANUARY, end_date=JANUARY + timedelta(days=2))
 
@@ -43,16 +44,17 @@ class State:
         self.leader = self.store.lead(Manager(1, "m", "host", 1, "leading", JANUARY, JANUARY, 15, "0"))
 
     def version(
-        self, number: int, files: Mapping[str, str], definition: str = "{}", snapshot: str | None = None
+        self, number: int, files: Mapping[str, str], definition: str = "{}", snapshot: str | None = None, **more: Any
     ) -> None:
         root = self.folder / f"v{number}"
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text)
-        self.changes.put(DagVersion(
+        row = DagVersion(
             dag_id="flights", version=number, content_hash=f"hash-{number}", definition_json=definition, bundle="b",
             file="flights.py", snapshot=str(root) if snapshot is None else snapshot, created_at=JANUARY,
-        ))  # fmt: skip
+        )  # fmt: skip
+        self.changes.put(row.evolve(**more))
 
     def run(self, day: int, state: str, version: int, backfill_id: str | None = None) -> None:
         at = JANUARY + timedelta(days=day - 1)
@@ -98,7 +100,7 @@ def test_a_file_that_the_dag_does_not_read_changes_nothing(state: State, file: s
 
 
 @pytest.mark.parametrize(
-    "file", ["flights.py", "helpers.py", "lazily.py", "pkg/deep.py", "pkg/__init__.py", "clean.sql"]
+    "file", ["flights.py", "helpers.py", "lazily.py", "pkg/deep.py", "pkg/__init__.py", "clean.sql", "front.j2"]
 )
 def test_a_file_that_it_or_what_it_imports_mentions_does(state: State, file: str) -> None:
     state.version(1, CODE)
@@ -111,8 +113,11 @@ def test_where_names_are_made_at_run_time_every_file_counts(state: State) -> Non
     code = {**CODE, "helpers.py": "files = Path(__file__).parent.glob('*')"}
     state.version(1, code)
     state.version(2, {**code, "notes.txt": "changed"})
-    state.run(1, "success", 1)
-    assert state.seen(2) == [("success", 1)]
+    state.version(3, {**code, "manifest.yaml": "version: v1beta"})  # says how files are found, and no run reads it
+    for number in (1, 2, 3):
+        state.run(number, "success", number)
+    state.version(4, code)
+    assert state.seen(4) == [("success", 4), ("success", 2), ("success", 4)]
 
 
 def test_another_definition_or_a_snapshot_that_is_gone_is_another_version(state: State) -> None:
@@ -123,6 +128,51 @@ def test_another_definition_or_a_snapshot_that_is_gone_is_another_version(state:
     for number in (1, 2, 3):
         state.run(number, "success", number)
     assert state.seen(4) == [("success", 1), ("success", 2), ("success", 3)]
+
+
+def test_a_file_counts_that_something_else_than_code_mentions(state: State) -> None:
+    """A shell script runs one, a file of settings names another."""
+    code = {
+        "flights.py": "run('load.sh')",
+        "load.sh": "python each.py",
+        "each.py": "read('steps.cfg')",
+        "steps.cfg": "q7",
+    }
+    code |= {"q7.sql": "SELECT 1", "q8.sql": "SELECT 1"}
+    for number, file in (1, "q8.sql"), (2, "each.py"), (3, "q7.sql"):
+        state.version(number, {**code, file: code[file] + " -- changed"})
+        state.run(number, "success", number)
+    state.version(4, code)
+    assert state.seen(4) == [("success", 4), ("success", 2), ("success", 3)]
+
+
+@pytest.mark.parametrize(
+    "now", [{"python": "/envs/new/bin/python"}, {"bundle": "new"}, {"reader_json": "{}"}], ids=lambda now: next(iter(now))
+)  # fmt: skip
+def test_the_same_code_of_another_bundle_or_with_another_interpreter_or_parser_is_another_version(
+    state: State, now: dict[str, str]
+) -> None:
+    state.version(1, CODE)
+    state.version(2, CODE, **now)
+    state.run(1, "success", 1)
+    assert state.seen(2) == [("success", 1)]
+
+
+def test_what_a_parser_of_ones_own_read_is_not_known(state: State) -> None:
+    reader = '{"reader": "own:Reader", "options": {}}'
+    state.version(1, CODE, reader_json=reader)
+    state.version(2, {**CODE, "notes.txt": "changed"}, reader_json=reader)
+    state.run(1, "success", 1)
+    assert state.seen(2) == [("success", 1)]
+
+
+def test_a_version_of_the_same_content_is_equal_also_when_its_snapshot_is_gone(state: State) -> None:
+    state.version(1, CODE, snapshot="/nowhere", content_hash="same")
+    state.version(2, {**CODE, "flights.py": "other code"})
+    state.version(3, CODE, content_hash="same")
+    state.run(1, "success", 1)
+    state.run(2, "success", 2)
+    assert state.seen(3) == [("success", 3), ("success", 2)]
 
 
 def test_stale_still_wants_what_a_failed_stale_backfill_left_behind(state: State, spark: SparkSession) -> None:

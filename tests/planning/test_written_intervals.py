@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backfill_manager.model.records import Manager, TableAccess
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.written_intervals import WrittenIntervals, read_written
+from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, read_written
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.value_rules import table_key, table_path
 
@@ -37,28 +37,41 @@ writes = st.tuples(
     st.sampled_from((("t", "file:/w/t"), ("Default.T", None), (None, "/w/t"), ("u", "file:/w/u"))),
     st.one_of(st.none(), parts, st.just((3, 3))),
     st.sampled_from((None, "eu", "us")),
+    st.sampled_from((("write", True), ("write", True), ("write", False), ("read", True))),  # only a success has written
 )
 
 
 @settings(deadline=None)  # the first example pays for loading Arrow
 @given(st.lists(writes, max_size=20))
 def test_what_is_read_is_what_was_written_one_by_one(
-    written: list[tuple[tuple[str | None, str | None], tuple[int, int] | None, str | None]],
+    accesses: list[tuple[tuple[str | None, str | None], tuple[int, int] | None, str | None, tuple[str, bool]]],
 ) -> None:
     store, expected = MemoryStore(), {name: WrittenIntervals() for name in ("t", "/w/t", "u", "other")}
     store.init()
     leader = store.lead(Manager(1, "m", "host", 1, "leading", FIRST, FIRST, 15, "0"))
     changes = Changes()
-    for n, ((name, path), hours, key) in enumerate(written):
+    for n, ((name, path), hours, key, (access, succeeded)) in enumerate(accesses):
         start, end = (None, None) if hours is None else (at(hours[0]), at(hours[1]))
-        changes.put(TableAccess("d", f"r{n}", "a", 1, 1, "write", n, FIRST, True, 1, table_name=name, table_path=path,
+        changes.put(TableAccess("d", f"r{n}", "a", 1, 1, access, n, FIRST, succeeded, 1, table_name=name, table_path=path,
                                 interval_start=start, interval_end=end, partition_key=key))  # fmt: skip
         meant = {"t": "t", "Default.T": "t", "u": "u"}.get(name or ""), None if path is None else table_path(path)
-        for asked in expected.keys() & set(meant):
+        for asked in expected.keys() & set(meant) if (access, succeeded) == ("write", True) else ():
             expected[asked].add(start, end, key)
     leader.commit(changes)
     found = read_written(store, expected.keys())
     assert {name: vars(one) for name, one in found.items()} == {name: vars(one) for name, one in expected.items()}
+
+
+def test_a_revert_takes_back_what_its_run_has_written_and_nothing_of_the_run_with_this_id_of_another_dag() -> None:
+    store = MemoryStore()
+    store.init()
+    leader, changes = store.lead(Manager(1, "m", "host", 1, "leading", FIRST, FIRST, 15, "0")), Changes()
+    for number, (dag_id, access, hour) in enumerate((("d", "write", 0), ("e", "write", 1), ("d", REVERT, 0))):
+        changes.put(TableAccess(dag_id, "scheduled__2024", "a", 1, number, access, 1, FIRST, True, 1, table_name="t",
+                                interval_start=at(hour), interval_end=at(hour + 1)))  # fmt: skip
+    leader.commit(changes)
+    written = read_written(store, ["t"])["t"]
+    assert not written.may_meet(at(0), at(1), None) and written.covers(at(1), at(2), None)
 
 
 def test_partitions_are_covered_by_their_keys_and_what_has_neither_waits_for_nothing() -> None:
