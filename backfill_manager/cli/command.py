@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from backfill_manager.cli.airflow_aliases import AirflowOption
 from backfill_manager.cli.options import not_empty, options_of, parameter, removals_of, typed_values, without_removed
@@ -51,6 +52,25 @@ GLOBAL_OPTIONS: Final = (
     ),
     _global(bool, "debug", None, "Show tracebacks of errors."),
 )  # fmt: skip
+
+
+class _CommandWithHelp(TyperCommand):
+    """On a narrow terminal, rich would cut long names of options off (`--max-active-ru…`); its help breaks them into lines."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from typer import rich_utils
+
+        class Broken(rich_utils.OptionHighlighter):
+            def __call__(self, text: Any) -> Any:
+                shown = super().__call__(text)
+                shown.overflow = "fold"
+                return shown
+
+        class BrokenNegative(Broken, rich_utils.NegativeOptionHighlighter):
+            highlights = rich_utils.NegativeOptionHighlighter.highlights
+
+        rich_utils.highlighter, rich_utils.negative_highlighter = Broken(), BrokenNegative()
+        super().format_help(ctx, formatter)
 
 
 @dataclass(frozen=True)
@@ -97,7 +117,9 @@ class Command:
 
         run.__doc__ = self.function.__doc__
         in_lists = first_sentence(self.function.__doc__ or "")
-        app.command(self.name, short_help=in_lists, hidden=self.hidden)(with_signature(run, parameters))
+        app.command(self.name, cls=_CommandWithHelp, short_help=in_lists, hidden=self.hidden)(
+            with_signature(run, parameters)
+        )
 
 
 class Group:

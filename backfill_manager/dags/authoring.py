@@ -259,6 +259,11 @@ class Task:
             return [task for each in other for task in self._tasks(each)]
         if isinstance(other, TaskFunction):
             other.not_called()
+        if inspect.isfunction(other):  # its repr has an address, so that the error would be a new one each time
+            name = other.__name__
+            raise InvalidDag(
+                f"{self!r} can't be put in order with the function {name}: it is no task; decorate it with @task"
+            )
         raise InvalidDag(f"{self!r} can be put in order with tasks and lists of tasks, not with {other!r}")
 
     def _order(self, before: Iterable[Task], after: Iterable[Task]) -> None:

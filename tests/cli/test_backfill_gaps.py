@@ -102,7 +102,9 @@ def test_a_reversed_range_is_refused_with_the_dates_as_they_were_typed(
 
 
 def test_no_gaps_and_a_range_that_holds_nothing(bfm: Bfm, lake: Lake) -> None:
-    assert "No gaps" in bfm("backfill", "gaps", "flights", "--from", "2024-05-01", "--to", "2024-05-01").err
+    none = bfm("backfill", "gaps", "flights", "--from", "2024-05-01", "--to", "2024-05-01").err
+    assert "No gaps" in none
+    assert "`bfm backfill create flights --from 2024-05-01 --to 2024-05-01 --kind missing --dry-run`" in none
     assert "--from" in bfm("backfill", "gaps", "flights", "--from", "2024-05-09", "--to", "2024-05-04").error
     assert "--to must not be empty" in bfm("backfill", "gaps", "flights", "--to", "").error
     assert "'flights'" in bfm("backfill", "gaps", "flight").error

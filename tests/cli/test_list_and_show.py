@@ -686,6 +686,24 @@ def test_every_command_has_a_help_with_an_example(bfm: Bfm, group: str) -> None:
         assert "--output" in result.out
 
 
+@pytest.mark.parametrize("words", ["backfill create", "backfill set", "tasks clear", "dags trigger"])
+def test_a_help_names_every_option_in_full_on_a_narrow_terminal(
+    bfm: Bfm, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def help_at(columns: int) -> str:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        return bfm(*words.split(), "--help").out
+
+    options = {name for name in re.findall(r"--[a-z-]+", help_at(250)) if not name.startswith("--no-")}
+    narrow = help_at(80)
+    # the first column, one row after the other: what is broken into lines is whole there
+    names = "".join(
+        row.strip("│ ").split()[0] for row in narrow.splitlines() if row.startswith("│ --") or row[2:3].isalpha()
+    )
+    assert "…" not in narrow
+    assert options and {option for option in options if option not in names} == set()
+
+
 def test_the_help_lists_the_groups_in_the_order_of_use(bfm: Bfm) -> None:
     result = bfm("--help")
 

@@ -474,6 +474,12 @@ def _not_a_task() -> None:
     sql("s", "SELECT 1") >> [None]
 
 
+def _plain_function() -> None:
+    def helper(ctx: Any) -> None: ...
+
+    sql("s", "SELECT 1") >> [helper]
+
+
 async def _async_dag() -> None:
     sql("a", "SELECT 1")
 
@@ -514,6 +520,7 @@ def _needs_arguments(region: str) -> None: ...
         (_merge_without_table, "task 's': merge_on says how rows go into a table; name the table with into=..."),
         (_merge_of_an_interval, "merge_on updates rows by their key, wherever they are, so it takes no time_column"),
         (_not_a_task, "can be put in order with tasks and lists of tasks, not with None"),
+        (_plain_function, "can't be put in order with the function helper: it is no task; decorate it with @task"),
         (_async_task, "task 'late' is an async function or a generator"),
         (_async_dag, "DAG 'd' is an async function or a generator; its body would never run"),
         (_generator_dag, "DAG 'd' is an async function or a generator; its body would never run"),

@@ -340,3 +340,28 @@ def test_a_parser_that_does_not_come_back_is_reported_and_who_asks_it_is_answere
     it.store.submit(result.submission, it.clock.now())
     come.touch()
     assert it.events.get(timeout=60).submission.readable  # it came back after all
+
+
+def test_an_import_error_is_logged_when_it_is_new_though_files_are_read_at_different_times(
+    watch: Watch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    it = watch(mine="standard")
+
+    def logged_in_half_an_hour() -> list[str]:
+        for _ in range(1800):
+            it.look()
+            it.clock.advance(seconds=1)
+        lines = capfd.readouterr().err.splitlines()
+        return sorted(
+            word for line in lines if 'event="import error"' in line for word in line.split() if "file=" in word
+        )
+
+    for file in ("a.py", "b.py"):
+        it.write("mine", file, DAG.format(file) + "nope\n")
+    assert logged_in_half_an_hour() == ["file=a.py", "file=b.py"]
+    it.write("mine", "b.py", DAG.format("b.py") + "nor_this\n")
+    assert logged_in_half_an_hour() == ["file=b.py"]
+    it.write("mine", "b.py", DAG.format("b"))
+    assert logged_in_half_an_hour() == []
+    it.write("mine", "b.py", DAG.format("b") + "nor_this\n")
+    assert logged_in_half_an_hour() == ["file=b.py"]

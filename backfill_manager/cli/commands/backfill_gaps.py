@@ -42,7 +42,8 @@ def gaps(
 
     empty: a run has succeeded, but there are no rows. no_run: rows that no run has written. rewritten: somebody else has changed
     the rows since. outdated: an input has changed since it was read. fewer_rows: fewer than half of what is usual for it.
-    unknown: it can't be known, and why.
+    unknown: it can't be known, and why. Dates that have neither rows nor a successful run are none: `backfill create DAG --kind
+    missing --dry-run` lists them.
 
     Examples:
 
@@ -78,7 +79,7 @@ def gaps(
     if context.out.is_table:
         given = (("--from", start_date), ("--to", end_date))
         chosen = "".join(f" {name} {shlex.quote(value)}" for name, value in given if value)
-        _print_notes(context, found, len(rows), limit, chosen, counted=count)
+        _print_notes(context, dags, found, len(rows), limit, chosen, counted=count)
 
 
 def _with_a_schedule(context: CliContext) -> list[str]:
@@ -86,7 +87,7 @@ def _with_a_schedule(context: CliContext) -> list[str]:
 
 
 def _print_notes(
-    context: CliContext, found: list[Document], shown: int, limit: int | None, chosen: str, *, counted: bool
+    context: CliContext, dags: list[str], found: list[Document], shown: int, limit: int | None, chosen: str, *, counted: bool
 ) -> None:  # fmt: skip
     """`chosen`: the options of the range, as they were given."""
     counts = Counter(one["finding"] for one in found)
@@ -99,6 +100,12 @@ def _print_notes(
     def only(dags: set[str]) -> str:
         return min(dags) if len(dags) == 1 else "DAG"
 
+    if not found:
+        of = dags[0] if len(dags) == 1 else "DAG"
+        context.out.note(
+            "Dates that have neither rows nor a successful run are no gaps; to list them: "
+            f"`bfm backfill create {of}{chosen} --kind missing --dry-run`"
+        )
     if missing:
         context.out.note(
             f"To run what is missing: `bfm backfill create {only(missing)}{chosen} --kind missing --by data`"

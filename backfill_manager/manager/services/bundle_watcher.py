@@ -168,7 +168,7 @@ class BundleService(Service):
     def _submit(self, submission: Submission) -> None:
         for one in set(submission.failed) - self._logged:
             log.warning("import error", bundle=submission.bundle, file=one.file, line=one.line, message=one.message)
-        self._logged = set(submission.failed)
+        self._logged = {one for one in self._logged if not submission.covers_file(one.file)} | set(submission.failed)
         self._on_event(ParseResult(submission))
 
     def _submit_unreadable(self, why: object) -> None:
