@@ -51,7 +51,7 @@ def _with_parents(
 ) -> Mapping[str, WrittenIntervals]:
     """What is written once the plans that this one waits for are done."""
     found = dict(written)
-    for parent in (plans[dag_id] for dag_id in one.plan.parents if dag_id in plans):
+    for parent in (plans[dag_id] for dag_id in one.plan.parents):
         keys = {table_key(table) for table in parent.dag.output_tables}
         for name in (wait for wait in one.waits if isinstance(wait, str) and not keys.isdisjoint(table_keys(wait))):
             found[name] = copy.deepcopy(found[name])

@@ -305,6 +305,20 @@ def test_a_run_in_time_is_not_late_and_neither_is_a_paused_dag() -> None:
     assert "late" not in {row.event for row in paused.messages()}
 
 
+def test_a_day_that_a_batch_has_done_in_time_is_not_late() -> None:
+    manager = Manager(
+        flights(expected_by=7200.0, batchable=True), clock=FakeClock(datetime(2024, 1, 3, tzinfo=UTC))
+    )  # fmt: skip
+    manager.backfill("flights", days("2024-01-01", 2), batch=2)
+    manager.drain()
+    accepted(manager, "dag.unpause", dag_id="flights")
+    manager.drain()
+    manager.clock.advance(seconds=3 * 3600)
+    manager.drain()
+    assert [run.items for run in manager.runs("flights")] == [2]
+    assert "late" not in {row.event for row in manager.messages()}
+
+
 def test_a_deadline_of_a_duration_without_start_date_is_that_of_its_run() -> None:
     clock = FakeClock(datetime(2024, 1, 2, 0, 7, tzinfo=UTC))
     spec = flights(schedule={"seconds": 6 * 3600}, expected_by=1800.0)

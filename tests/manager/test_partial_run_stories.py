@@ -98,7 +98,9 @@ def test_a_partial_run_that_is_cleared_stays_partial() -> None:
 def test_a_task_that_was_left_out_can_not_be_cleared() -> None:
     manager = world()
     ran(manager, tasks="^a$")
-    assert "no task, of those that match '^b$', that has started" in refused(manager, "tasks.clear", **clear("d", tasks="^b$"))
+    assert "no task, of those that match '^b$', that has started" in refused(
+        manager, "tasks.clear", **clear("d", tasks="^b$")
+    )
     assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
 
 

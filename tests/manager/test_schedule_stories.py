@@ -141,6 +141,16 @@ def test_once_runs_once() -> None:
     assert [run.state for run in manager.runs("d")] == [s.SUCCESS]
 
 
+def test_once_is_not_run_again_where_a_run_by_hand_has_its_date() -> None:
+    spec = dag_spec("d", "a", schedule="@once", start_date=at("2024-01-01"))
+    manager = InMemoryManager(spec, clock=FakeClock(at("2024-01-02")))
+    accepted(manager, "dag.trigger", dag_id="d", conf={}, logical_date="2024-01-01T00:00:00Z")
+    manager.drain()
+    accepted(manager, "dag.unpause", dag_id="d")
+    play(manager, "2024-01-03")
+    assert [run.run_type for run in manager.runs("d")] == ["manual"]
+
+
 def test_runs_by_hand_of_a_dag_that_has_run_once_are_not_held_in_memory() -> None:
     manager = InMemoryManager(dag_spec("d", "a", schedule="@once"), scheduled=True)
     manager.drain()

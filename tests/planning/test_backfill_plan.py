@@ -190,6 +190,7 @@ SKIP, GO, LIVE = ("skipped", "already exists"), ("pending", None), ("skipped", "
     [
         ("none", (SKIP, SKIP, LIVE, LIVE, SKIP, GO, SKIP, LIVE, GO)),
         ("failed", (SKIP, GO, LIVE, LIVE, GO, GO, SKIP, LIVE, GO)),
+        ("failed_tasks", (SKIP, GO, LIVE, LIVE, GO, GO, SKIP, LIVE, GO)),
         ("completed", (GO, GO, LIVE, LIVE, GO, GO, GO, LIVE, GO)),
     ],
 )

@@ -224,13 +224,13 @@ def agrees(manager: InMemoryManager, plan: BackfillPlan) -> None:
 
 
 def id_of_first(manager: InMemoryManager) -> str:
-    """The id that a dry run tells of its first run."""
+    """The id of its first run by a dry run."""
     plan, now = planned(manager, reprocess="completed"), manager.clock.now()
     plan = with_dry_run(plan, manager.store, now, check_waits=lambda *_: {}, files_of=lambda _: {})
     first = plan.first_item()
     assert first is not None
-    told: str = first["run_id"]
-    return told
+    run_id: str = first["run_id"]
+    return run_id
 
 
 def test_the_first_run_of_a_dry_run_has_the_id_that_it_will_get() -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from support.sample_state import FilledState
 
 from backfill_manager import condition, file, rows
@@ -80,6 +81,25 @@ def test_what_others_deliver_by_looks_and_what_nobody_has_looked_for(state: Fill
         "3 items would wait for data: /in/{interval_start:%d}/_SUCCESS (1 item); partner.orders (3 items: table not found).",
         "Not looked for in a dry run: condition SELECT true.",
     ]
+
+
+def test_an_item_of_several_days_waits_for_each_of_them(state: FilledState) -> None:
+    days_of_one = plan().items.slice(0, 1)
+    end = pa.array([DAYS[2][1]], days_of_one["interval_end"].type)
+    spec = dag_spec("silver", "clean", schedule="@daily", each={"clean": {"waits_for": (SUCCESS,)}})
+    of_three = dataclasses.replace(plan(), dag=spec, items=days_of_one.set_column(3, "interval_end", end))
+    found = with_waits(of_three, state.store, lambda looks: {look: look.path != "/in/02/_SUCCESS" for look in looks})
+    assert found.waits[1].missing == ("/in/02/_SUCCESS",)
+
+
+def test_of_items_behind_those_that_are_looked_for_nothing_is_known(
+    state: FilledState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backfill_manager.planning.plan_waits.MAX_LOOKED_AT", 1)
+    found = with_waits(plan(SUCCESS), state.store, lambda looks: dict.fromkeys(looks, True))
+    assert {ordinal: (one.missing, one.unknown) for ordinal, one in found.waits.items()} == dict.fromkeys(
+        (2, 3), ((), ("/in/{interval_start:%d}/_SUCCESS",))
+    )
 
 
 def test_only_tasks_that_run_wait_and_without_waits_nothing_is_said(state: FilledState) -> None:
