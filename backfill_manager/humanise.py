@@ -104,9 +104,13 @@ def name_list(names: Sequence[str]) -> str:
 
 
 def unknown_pool(dag_id: str, pool: str, tasks: Sequence[str]) -> str:
-    """`There is no pool 'slow', which clean of flights names: it fails when it starts`"""
-    names, fail = ("names", "it fails when it starts") if len(tasks) == 1 else ("name", "they fail when they start")
-    return f"There is no pool {pool!r}, which {name_list(tasks)} of {dag_id} {names}: {fail}"
+    """`There is no pool 'slow', which task clean of DAG flights names: it fails when it starts`"""
+    who, names, fail = (
+        ("task", "names", "it fails when it starts")
+        if len(tasks) == 1
+        else ("tasks", "name", "they fail when they start")
+    )
+    return f"There is no pool {pool!r}, which {who} {name_list(tasks)} of DAG {dag_id} {names}: {fail}"
 
 
 def unknown_pools(pools: Iterable[str]) -> str:

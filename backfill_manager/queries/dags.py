@@ -90,7 +90,7 @@ def unknown_dag(store: Store, dag_id: str, known: Collection[str]) -> NotFound:
     """`known`: the ids of all DAGs. Where files can't be read, the DAG may be in one of them."""
     if count_import_errors(store):
         return NotFound("DAG", dag_id, known, hint="see_import_errors")
-    return NotFound("DAG", dag_id, known, hint="see_dags" if known else "start_manager", more="" if known else NO_DAGS)
+    return NotFound("DAG", dag_id, known, hint="see_dags" if known else "see_manager", more="" if known else NO_DAGS)
 
 
 def show_dag(store: Store, dag_id: str, now: datetime) -> dict[str, Any]:

@@ -68,6 +68,7 @@ HINTS: Final = {
     "adopt_state": "Use `bfm --state {root} state adopt --as-copy` if it is a copy of {other}, `--as-original` if it is the"
     " original.",
     "start_manager": "Start a manager with `bfm manager start`.",
+    "see_manager": "The page Manager says whether one runs; `bfm manager start` starts one.",
     "set_credentials": "Set {variables} for the server, or give its machine a role that may use it.",
 }
 log = get_logger("web")

@@ -199,7 +199,10 @@ def test_a_date_alone_as_the_end_is_its_whole_day_and_an_end_left_out_waits_for_
     assert bfm("backfill", "create", "hours", "-s", "2013-02-01", "--request-id", "again").code == 0
 
 
-def test_the_help_teaches_what_a_date_alone_means_and_what_has_not_ended(bfm: Bfm) -> None:
+def test_the_help_teaches_what_a_date_alone_means_and_what_has_not_ended(
+    bfm: Bfm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # no name of an option is broken into lines
     shown = " ".join(bfm("backfill", "create", "--help").out.replace("│", " ").split())
     assert "A date without a time includes that whole day in the DAG's zone" in shown
     assert "Otherwise they are skipped: not complete yet." in shown
@@ -386,7 +389,7 @@ def test_without_any_dag_it_says_to_start_a_manager(bfm: Bfm, state: FilledState
 
     assert result.code == 3
     assert "there are no DAGs yet" in result.error
-    assert "`bfm manager start`" in result.error
+    assert "`bfm manager status` says whether one runs, `bfm manager start` starts one" in result.error
 
 
 def test_without_a_state_it_says_how_to_make_one_and_makes_none(bfm: Bfm, tmp_path: Path) -> None:

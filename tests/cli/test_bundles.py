@@ -75,7 +75,7 @@ def test_a_pool_that_does_not_exist_is_reported_and_is_no_error(bfm: Bfm, dags: 
     )
     result = bfm("bundles", "parse", "mine", "--dry-run")
     assert result.code == 0
-    assert "There is no pool 'slwo', which s of slow names: it fails when it starts." in result.err
+    assert "There is no pool 'slwo', which task s of DAG slow names: it fails when it starts." in result.err
     document = bfm("bundles", "parse", "mine", "--dry-run", "--output", "json").document
     assert document["unknown_pools"] == [{"dag_id": "slow", "pool": "slwo", "tasks": ["s"]}]
 

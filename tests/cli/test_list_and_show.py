@@ -205,7 +205,7 @@ def test_a_dag_that_names_a_pool_that_does_not_exist_is_shown_with_it(bfm: Bfm, 
     assert bfm("dags", "show", "flights").err == "", "no manager has made the pools"
     state.pools()
     assert (
-        "There is no pool 'slow', which clean, load of flights name: they fail when they start."
+        "There is no pool 'slow', which tasks clean, load of DAG flights name: they fail when they start."
         in bfm("dags", "show", "flights").err
     )
     assert bfm("dags", "show", "flights", "--output", "json").document["unknown_pools"] == {"slow": ["clean", "load"]}

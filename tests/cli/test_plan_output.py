@@ -79,10 +79,11 @@ def test_what_may_not_be_meant_is_pointed_out(bfm: Bfm, state: FilledState) -> N
     assert "report: 2 items that would run start before the DAG's start_date." in result.err
     said = " ".join(result.err.split())
     assert (
-        "There is no pool 'slow', which load of flights names: it fails when it starts. A new pool is made in" in said
+        "There is no pool 'slow', which task load of DAG flights names: it fails when it starts. A new pool is made in"
+        in said
     )
     assert (
-        "There is no pool 'backfil', which a, b of report name: they fail when they start; did you mean 'backfill'?"
+        "There is no pool 'backfil', which tasks a, b of DAG report name: they fail when they start; did you mean 'backfill'?"
         in said
     )
 

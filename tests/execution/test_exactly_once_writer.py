@@ -351,6 +351,32 @@ def test_rows_outside_the_interval_are_one_clear_error_and_nothing_is_written(ru
     assert version_of(runner.spark, table) == landed and values(runner.spark, table) == [1, 1, 1]
 
 
+def test_a_first_write_of_days_in_utc_says_what_to_do_and_then_how_to_change_the_type(
+    runner: TaskRunner, table: str
+) -> None:
+    def writes_day(made: str) -> Callable[[Any], Any]:
+        return lambda ctx: ctx.write(ctx.spark.sql(f"SELECT {made} AS day"), table, time_column="day")
+
+    at = "TIMESTAMP '2013-01-01T12:00:00Z'"
+    berlin = (day(1) - timedelta(hours=1), day(2) - timedelta(hours=1))
+
+    def attempt(run_id: str, made: str) -> Any:
+        return runner.run(a_launch(run_id=run_id, interval=berlin, timezone="Europe/Berlin"), writes_day(made))
+
+    hint = "Days of this DAG begin in Europe/Berlin, those of Spark's functions in UTC: CAST(from_utc_timestamp(at, "
+    wrong = attempt("first", f"date_trunc('day', {at}) + INTERVAL 1 DAY")
+    assert isinstance(wrong, Failed) and hint in wrong.error
+    assert hint not in attempt("second", f"{at} + INTERVAL 1 DAY").error
+    right = f"CAST(from_utc_timestamp({at}, 'Europe/Berlin') AS DATE)"
+    empty = attempt("third", right)
+    assert (
+        "column 'day' is date here and timestamp in the table; cast it, or drop the table, which has no rows"
+        in empty.error
+    )
+    runner.spark.sql(f"DROP TABLE {table}")
+    assert attempt("fourth", right) == Succeeded("1")
+
+
 def test_a_partition_run_replaces_the_rows_of_its_key_only(runner: TaskRunner, table: str) -> None:
     def regional(value: int) -> Callable[[Any], Any]:
         def write(ctx: Any) -> Any:

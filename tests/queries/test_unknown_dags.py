@@ -12,7 +12,7 @@ from backfill_manager.queries.dags import dag_row
 @pytest.mark.parametrize(
     ("has_dags", "has_problem", "hint"),
     [
-        (False, False, "start_manager"),
+        (False, False, "see_manager"),
         (True, False, "see_dags"),
         (True, True, "see_import_errors"),
         (False, True, "see_import_errors"),

@@ -308,7 +308,7 @@ def import_errors(context: CliContext) -> None:
     Example: [cyan]bfm dags import-errors --output json[/] (with tracebacks)
     """
     columns = ("bundle", *ERROR_COLUMNS, Column("first_seen_at", "since"))
-    empty = "No import errors: every file could be read."
+    empty = "No import errors in the files that a manager has read."
     context.out.print_rows(context.backend.import_errors(), columns, empty=empty)
 
 

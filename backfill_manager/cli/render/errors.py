@@ -18,6 +18,7 @@ HINTS: Final = {
     "check_state": "`bfm state check` tells more",
     "set_credentials": "set {variables}, or give this machine a role that may use it",
     "start_manager": "start one with `bfm manager start`",
+    "see_manager": "`bfm manager status` says whether one runs, `bfm manager start` starts one",
     "stop_manager": "`bfm --state {root} manager stop`",
     "init_state": "Create it with `bfm --state {root} state init`",
     "state_is_a_place": "Here --state is where the state is kept; the states of a run's tasks are shown by "

@@ -90,12 +90,22 @@ class Write:
             table.save(writer)
         except AnalysisException as error:
             if replaced is not None and OUTSIDE in str(error):
+                example = _example(str(error), replaced.kind)
                 raise InvalidInput(
-                    f"{self.call}: there are rows outside of this run's {replaced.name}"
-                    f"{_example(str(error), replaced.kind)}; nothing was written. "
-                    f"Leave them out first, as with {_where(replaced)}."
+                    f"{self.call}: there are rows outside of this run's {replaced.name}{example}; nothing was written. "
+                    f"Leave them out first, as with {_where(replaced)}.{self._day_of(example, replaced)}"
                 ) from None
             raise
+
+    def _day_of(self, example: str, replaced: Replaced) -> str:
+        """For a day that Spark's functions have made of an instant: it begins in UTC."""
+        zone = self.launch.dag.timezone
+        if replaced.key is not None or zone == "UTC" or not example.endswith("T00:00:00Z)"):
+            return ""
+        return (
+            f" Days of this DAG begin in {zone}, those of Spark's functions in UTC: "
+            f"CAST(from_utc_timestamp(at, '{zone}') AS DATE) is the DAG's day of an instant `at`."
+        )
 
     def _refuse_key_of_null(self, table: TableState) -> None:
         """Delta notes some texts of a partition as NULL: the rows would not be found again, and be there twice after a retry."""

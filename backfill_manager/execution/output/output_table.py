@@ -310,6 +310,10 @@ class TableState:
         if different := _different_types(self.schema, rows.schema):
             is_void = " void in " in different
             cure = "a column of NULL alone takes no value: make the table anew" if is_void else "cast it"
+            if not is_void and self._snapshot.numOfFiles() == 0:  # as after a first write that was refused
+                cure += (
+                    ", or drop the table, which has no rows (DROP TABLE in a SQL task): the next write makes it anew"
+                )
             raise InvalidInput(f"{call}: {different}; {cure}; nothing was written")
 
     def refuse_missing(self, call: str, rows: DataFrame) -> None:
