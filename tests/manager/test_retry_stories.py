@@ -96,6 +96,21 @@ def test_with_downstream_all_of_the_cascade_runs_again_in_its_order() -> None:
     assert {run.dag_version for run in done} == {2} and len(done) == 9
 
 
+def test_one_below_that_was_cancelled_is_named_as_it_is_not_retried() -> None:
+    def raw_fails(launch: TaskLaunch) -> Outcome | None:
+        return Failed("boom") if launch.ti.dag_id == "raw" else None
+
+    manager = InMemoryManager(dag_spec("raw", "a"), dag_spec("clean", "a"), script=raw_fails)
+    first = manager.backfill("raw", JANUARY[:1])
+    second = manager.backfill("clean", JANUARY, parents_json=json.dumps([first]))
+    manager.drain()
+    accepted(manager, "backfill.cancel", backfill_id=second, let_running_finish=False)
+    manager.drain()
+    assert (manager.row(first).state, manager.row(second).state) == (s.FAILED, s.CANCELLED)
+    answer = accepted(manager, "backfill.retry", backfill_id=first, downstream=True)
+    assert answer.message.endswith(f"; downstream of it, cancelled, and so not retried: {second} of clean")
+
+
 def test_one_below_that_is_still_active_is_named_as_its_failed_items_are_not_retried() -> None:
     def first_day_fails(launch: TaskLaunch) -> Outcome | None:
         if launch.run.run_id.startswith("backfill__2013-01-01"):

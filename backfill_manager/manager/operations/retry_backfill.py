@@ -66,6 +66,10 @@ def retry_backfill(state: ManagerState, store: Store, command: RetryBackfill, ca
     if active_failed:
         names = ", ".join(f"{row.backfill_id} of {row.dag_id}" for row in active_failed)
         texts.append(f"downstream of it, still active, and so its failed items not retried: {names}")
+    cancelled = [row for row in all_below if row.state == s.CANCELLED] if command.downstream else []
+    if cancelled:
+        names = ", ".join(f"{row.backfill_id} of {row.dag_id}" for row in cancelled)
+        texts.append(f"downstream of it, cancelled, and so not retried: {names}")
     return backfill_id, "; ".join(texts)
 
 
