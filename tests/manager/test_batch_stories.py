@@ -473,6 +473,46 @@ def test_a_batch_that_a_person_marks_failed_is_not_tried_again_in_halves(when: s
     assert [(one.state, one.reason) for one in manager.runs("d")] == [(s.FAILED, "marked failed by tests")]
 
 
+@pytest.mark.parametrize("tables", range(6))
+@pytest.mark.parametrize("state", [s.SUCCESS, s.FAILED])
+def test_a_batch_of_which_a_person_marks_a_task_failed_is_not_tried_again_in_halves(state: str, tables: int) -> None:
+    """Its dates would be written again, at once."""
+    manager = InMemoryManager(SPEC, script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 4), batch=4)
+    manager.drain()
+    if state == s.FAILED:
+        accepted(manager, "backfill.pause", backfill_id=backfill)
+    manager.finish(key_of(manager, "backfill__"), Failed("poison") if state == s.FAILED else Succeeded())
+    manager.drain()
+    (run,) = manager.runs("d")
+    assert run.state == state
+    task_id = manager.tasks("d")[0].task_id
+    manager.ask("task.mark", dag_id="d", run_id=run.run_id, task_id=task_id, state="failed")
+    dies_after(manager, tables)
+    nothing_hangs(manager)
+    assert [(one.state, one.reason) for one in manager.runs("d")] == [(s.FAILED, f"failed: {task_id}")]
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.FAILED, {s.FAILED: 4})
+
+
+def test_a_marked_batch_that_goes_on_and_fails_by_work_is_tried_again_in_halves() -> None:
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, batchable=True)
+    manager = InMemoryManager(spec, script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 4), batch=4)
+    manager.drain()
+    accepted(manager, "backfill.pause", backfill_id=backfill)
+    manager.finish(key_of(manager, "backfill__"), Failed("poison"))
+    manager.drain()
+    (run,) = manager.runs("d")
+    manager.ask("task.mark", dag_id="d", run_id=run.run_id, task_id="a", state="success")
+    manager.drain()
+    assert manager.states(backfill) == {s.RUNNING: 4}
+    manager.finish(key_of(manager, "backfill__"), Failed("more poison"))
+    manager.drain()
+    assert manager.states(backfill) == {s.PENDING: 4}
+    accepted(manager, "backfill.unpause", backfill_id=backfill)
+    assert [(one.items, one.state) for one in timeline(manager, "d")] == [(2, s.RUNNING), (2, s.RUNNING)]
+
+
 @pytest.mark.parametrize("how", ["mark", "clear"])
 def test_a_failed_batch_that_is_made_good_takes_its_items_back_from_the_queue(how: str) -> None:
     manager = InMemoryManager(SPEC, script=never)

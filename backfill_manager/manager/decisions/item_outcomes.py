@@ -2,7 +2,7 @@
 
 A batch that failed is retried in halves, so that one bad day does not fail the month: its items are pending again, each half
 with a number that keeps it apart, down to single intervals. A batch that failed before it had started (a deadlock) is not, as
-its halves would fail alike; nor is an existing run whose failed tasks ran again, nor one that a person marked failed. The items
+its halves would fail alike; nor is an existing run whose failed tasks ran again, nor one that failed by a mark. The items
 of a batch that ended early for scheduled runs (`end_batches_early`) are pending again, too, and are joined anew.
 """
 
@@ -28,12 +28,14 @@ def was_marked_failed(run: DagRun) -> bool:
     return (run.reason or "").startswith(MARKED_FAILED)
 
 
-def end_items(state: ManagerState, live: ActiveBackfill, items: Sequence[BackfillItem], run: DagRun) -> None:
+def end_items(
+    state: ManagerState, live: ActiveBackfill, items: Sequence[BackfillItem], run: DagRun, *, by_mark: bool = False
+) -> None:  # fmt: skip
     """Ends the items that `run`, which has ended, had taken. The reason of a deadlock is the backfill's, too: a crash may have
-    come between the run and its backfill."""
+    come between the run and its backfill. `by_mark`: it had ended before, and a person marked one of its tasks."""
     if run.state == s.FAILED and live.row.reason is None and (run.reason or "").startswith(DEADLOCK):
         state.put(live.row.evolve(reason=run.reason))
-    may_be_split = len(items) > 1 and not was_marked_failed(run) and not live.took_over(run)
+    may_be_split = len(items) > 1 and not (by_mark or was_marked_failed(run) or live.took_over(run))
     if run.state == s.FAILED and may_be_split and run.started_at is not None and not live.row.is_cancelled:
         middle = (len(items) + 1) // 2
         for half in (items[:middle], items[middle:]):
