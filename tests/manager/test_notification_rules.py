@@ -202,6 +202,7 @@ def test_a_mark_that_changes_no_end_is_no_news(
     manager.drain()
     sent = manager.titles()[1:]
     assert [one.endswith(title or "") for one in sent] == ([] if title is None else [True]), sent
+    assert not any("after 1 h" in row.text for row in manager.messages()), "as long as it has worked"
 
 
 def test_cancelled_work_is_announced_to_nobody() -> None:

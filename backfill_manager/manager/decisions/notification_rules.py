@@ -40,7 +40,9 @@ def run_ended(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> N
         return
     what = f"{row.dag_id}: run {row.run_id} {_HAS[event]}"
     errors = [f"{ti.task_id}: {ti.error}" for ti in run.own_tasks if ti.state == s.FAILED and ti.error]
-    took = [] if row.started_at is None else [f"after {duration((tick.now - row.started_at).total_seconds())}"]
+    took = []
+    if row.started_at is not None:  # one that was marked keeps its times
+        took = [f"after {duration(((row.ended_at or tick.now) - row.started_at).total_seconds())}"]
     text = "\n".join([*filter(None, [reason]), *(one[:MAX_ERROR_CHARS] for one in errors), *took])
     _put(tick, event, run.spec, f"{row.run_id}/{format_instant(tick.now)}", what, text, run_id=row.run_id)
 
