@@ -188,6 +188,15 @@ def test_a_leader_remembers_of_runs_what_a_new_one_would_read(rows: int | None) 
     assert [(run.items, run.rows) for run in past or ()] == [(1, 14 if rows else 0), (4, 56 if rows else 0)]
 
 
+def test_a_mark_is_no_work_that_is_remembered() -> None:
+    manager = ground_with()
+    backfill = auto(manager, 40, max_active_runs=1)
+    run_through(manager, taking(10.0, 0.5), until=lambda: len(made(manager)) == 3)
+    first = manager.runs("d")[0]
+    accepted(manager, "task.mark", dag_id="d", run_id=first.run_id, task_id="a", state="success")
+    assert manager.state.backfills[backfill].past == read_past(manager.store, SPEC, backfill)
+
+
 def test_a_new_leader_goes_on_with_what_the_tables_tell_of_past_runs() -> None:
     manager = ground_with()
     backfill = auto(manager, 365)

@@ -110,5 +110,5 @@ def end_run(tick: Tick, run: ActiveRun, outcome: str, reason: str | None) -> Non
     if owner is not None:
         if run.ended_as is None:
             owner.ended_as = None
-        remember_cost(owner, run)
+            remember_cost(owner, run)
         end_items(state, owner, owner.running.pop(run.key, []), run.row, by_mark=run.ended_as is not None)
