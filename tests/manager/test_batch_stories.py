@@ -490,7 +490,20 @@ def test_a_batch_of_which_a_person_marks_a_task_failed_is_not_tried_again_in_hal
     manager.ask("task.mark", dag_id="d", run_id=run.run_id, task_id=task_id, state="failed")
     dies_after(manager, tables)
     nothing_hangs(manager)
-    assert [(one.state, one.reason) for one in manager.runs("d")] == [(s.FAILED, f"failed: {task_id}")]
+    assert [(one.state, one.reason) for one in manager.runs("d")] == [(s.FAILED, f"marked failed by tests: {task_id}")]
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.FAILED, {s.FAILED: 4})
+
+
+@pytest.mark.parametrize("tables", range(6))
+def test_a_batch_that_runs_and_of_which_a_person_marks_a_task_failed_is_not_tried_again(tables: int) -> None:
+    manager = InMemoryManager(SPEC, script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 4), batch=4)
+    manager.drain()
+    (run,) = manager.runs("d")
+    manager.ask("task.mark", dag_id="d", run_id=run.run_id, task_id="a", state="failed")
+    dies_after(manager, tables)
+    nothing_hangs(manager)
+    assert [(one.state, one.reason) for one in manager.runs("d")] == [(s.FAILED, "marked failed by tests: a")]
     assert (manager.row(backfill).state, manager.states(backfill)) == (s.FAILED, {s.FAILED: 4})
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import Ended
+from backfill_manager.manager.decisions.item_outcomes import MARKED_FAILED
 from backfill_manager.manager.decisions.trigger_rules import counted_state, run_outcome
 from backfill_manager.manager.state import ActiveRun
 from backfill_manager.manager.tick_context import Tick
@@ -65,8 +66,10 @@ def reason_of(run: ActiveRun, state: str) -> str | None:
     """Why the run failed, in one line; None for other states, or no reason."""
     if state != s.FAILED:
         return None
-    failed = sorted(ti.task_id for ti in run.own_tasks if ti.state == s.FAILED)
-    return run.marked_failed or _deadlock(run) or (f"failed: {', '.join(failed)}" if failed else None)
+    failed = {ti.task_id: ti.error or "" for ti in run.own_tasks if ti.state == s.FAILED}
+    is_marked = all(error.startswith(MARKED_FAILED) for error in failed.values())
+    why = ", ".join(sorted(set(failed.values()))) if is_marked else "failed"
+    return run.marked_failed or _deadlock(run) or (f"{why}: {', '.join(sorted(failed))}" if failed else None)
 
 
 def _deadlock(run: ActiveRun) -> str | None:

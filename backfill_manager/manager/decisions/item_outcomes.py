@@ -32,7 +32,7 @@ def end_items(
     state: ManagerState, live: ActiveBackfill, items: Sequence[BackfillItem], run: DagRun, *, by_mark: bool = False
 ) -> None:  # fmt: skip
     """Ends the items that `run`, which has ended, had taken. The reason of a deadlock is the backfill's, too: a crash may have
-    come between the run and its backfill. `by_mark`: it had ended before, and a person marked one of its tasks."""
+    come between the run and its backfill. `by_mark`: it had ended before, and has done nothing since but be marked."""
     if run.state == s.FAILED and live.row.reason is None and (run.reason or "").startswith(DEADLOCK):
         state.put(live.row.evolve(reason=run.reason))
     may_be_split = len(items) > 1 and not (by_mark or was_marked_failed(run) or live.took_over(run))
