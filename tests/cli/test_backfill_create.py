@@ -470,7 +470,9 @@ def test_a_manager_that_does_not_plan_in_time_is_reported(bfm: Bfm, filled: Fill
     result = bfm("backfill", "create", *JANUARY, "-n")
 
     assert result.code == 1
-    assert "has not planned it within 60 s" in result.err.splitlines()[-1]
+    (request,) = filled.store.read(Request)
+    said = result.err.splitlines()[-1]
+    assert "has not planned it within 60 s" in said and f"`bfm requests show {request.request_id}`" in said
 
 
 @pytest.mark.parametrize("output", [(), ("--output", "json")])

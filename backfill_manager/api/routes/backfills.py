@@ -79,7 +79,10 @@ async def plan_backfill(body: NewBackfill, submitter: ApiSubmit) -> Response:
 
     submitted = await submitter.submit(request_kinds.BACKFILL_DRY_RUN, payload, wait_s=PLAN_TIMEOUT_S)
     if submitted.answer is None:
-        raise NoActiveManager(f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; see /api/v1/health.")
+        later = f"the plan will be in {PREFIX}/requests/{submitted.request.request_id}"
+        raise NoActiveManager(
+            f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; see {PREFIX}/health. Else {later}."
+        )
     if submitted.refusal:
         raise submitted.refusal
     return Response(submitted.answer.payload_json or '{"items": [], "summary": {}}', media_type="application/json")

@@ -108,7 +108,8 @@ def _plan_backfill(backend: LocalBackend, values: Mapping[str, Any]) -> Document
     response = watched_response(backend.context, request, PLAN_TIMEOUT_S, to="plan")
     if response is None:
         raise BackfillManagerError(
-            f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s; look at `bfm manager status`."
+            f"The manager has not planned it within {PLAN_TIMEOUT_S:g} s. `bfm manager status` says whether it may hang; else "
+            f"the plan will be in `bfm requests show {request.request_id}`."
         )
     plan: Document = json.loads(accepted(response).payload_json or "{}")
     return plan
