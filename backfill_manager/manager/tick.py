@@ -64,7 +64,7 @@ MAX_PAUSE_S: Final = 1.0
 MAX_SLEEP_S: Final = 60.0  # the clock may be set meanwhile, or the machine sleep, which no timer counts
 SPACE_POLL_INTERVAL_S: Final = 0.5
 LONG_TICK_S: Final = 120.0  # nothing is decided or started meanwhile
-MAX_TICK_S: Final = 1800.0  # longer than the retries of any store take
+MAX_TICK_S: Final = 7200.0  # longer than the retries of any store take, or `state compact` of a large state
 WINDOW: Final = 100  # ticks and commits that medians are computed of
 
 

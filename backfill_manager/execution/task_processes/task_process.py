@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 MAX_WARM: Final = 4  # idle processes of one interpreter; as many as tasks run, at most so many
 IDLE_S: Final = 60.0  # after which idle ones end that are not needed
 LONG_START_S: Final = 120.0  # nothing else is started meanwhile
-MAX_START_S: Final = 1800.0
+MAX_START_S: Final = 7200.0
 END_TIMEOUT_S: Final = 10.0  # for a process that was killed to be gone
 ENDS_AT_ONCE: Final = 4  # that are reported, each while it waits for Spark
 MAX_STARTS: Final = 3  # of one try, in processes that end before it has begun
