@@ -71,7 +71,7 @@ class LongPasses(Service):
         before, looks = self._looks.get(one, (None, 0))
         looks = looks + 1 if since is not None and since == before else 0
         self._looks[one] = since, looks
-        if one.max_s is not None and looks * INTERVAL_S == one.max_s:
+        if one.max_s is not None and (looks - 1) * INTERVAL_S < one.max_s <= looks * INTERVAL_S:  # once
             self._on_hang(one.name, duration(one.max_s))
 
 
