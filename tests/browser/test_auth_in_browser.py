@@ -106,6 +106,8 @@ def test_a_session_that_ends_while_a_form_is_filled_in_leads_to_the_login_as_a_w
     new_user: NewUser, url: str
 ) -> None:
     ada = new_user(url)
+    # It is refreshed every few seconds, and would lead to the login before anything was filled in.
+    ada.page.route("**/fragments/status_bar", lambda route: route.fulfill(content_type="text/html", body=""))
     logs_in(ada, "ada", "/backfills/new?dag=shop")
     expect(ada.page.get_by_role("heading", name="New backfill of shop")).to_be_visible()
     ada.page.evaluate(

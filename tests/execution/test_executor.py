@@ -570,11 +570,15 @@ def test_delta_is_imported_before_there_is_a_task() -> None:
     assert done.stdout == "True\n"
 
 
-def listening_servers(spark: SparkSession) -> int:
-    """Servers of task processes in the JVM: each has a thread that waits for connections."""
+def listening_servers(spark: SparkSession) -> set[int]:
+    """Servers of task processes in the JVM: each has a thread (its id) that waits for connections."""
     jvm: Any = spark.sparkContext._jvm
-    stacks = jvm.java.lang.Thread.getAllStackTraces().values()
-    return sum(any("py4j.GatewayServer.run" in str(frame) for frame in stack) for stack in stacks)
+    stacks = jvm.java.lang.Thread.getAllStackTraces().entrySet()
+    return {
+        entry.getKey().getId()
+        for entry in stacks
+        if any("py4j.GatewayServer.run" in str(frame) for frame in entry.getValue())
+    }
 
 
 def test_a_closed_executor_leaves_no_server_behind_which_would_keep_the_jvm_of_spark_submit_alive(
@@ -584,7 +588,7 @@ def test_a_closed_executor_leaves_no_server_behind_which_would_keep_the_jvm_of_s
     with an_executor(spark, recorder) as executor:
         runner = TaskRunner(spark, executor, recorder, [True], tmp_path)
         assert runner.run(a_launch(), lambda ctx: ctx.spark.range(1).count()) == Succeeded("1")
-        assert listening_servers(spark) > before
+        assert listening_servers(spark) - before
     deadline = time.monotonic() + PATIENCE
-    while listening_servers(spark) > before:
+    while listening_servers(spark) - before:
         assert time.monotonic() < deadline
