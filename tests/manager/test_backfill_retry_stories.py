@@ -37,6 +37,18 @@ def test_retry_runs_the_failed_items_of_a_finished_backfill_again_as_part_of_it(
     assert [run.state for run in timeline(manager, "d")] == [s.SUCCESS] * 5
 
 
+def test_a_manager_that_restarts_does_not_give_a_retry_the_reason_for_which_the_backfill_had_failed() -> None:
+    spec = dag_spec("d", "a", each={"a": {"depends_on_past": True}})
+    manager = InMemoryManager(spec, script=fails("01-02"))
+    backfill = done(manager, 5)
+    assert (manager.row(backfill).reason or "").startswith("deadlock: ")
+    manager.script = lambda _: None
+    accepted(manager, "backfill.retry", backfill_id=backfill, items=["2"])
+    assert manager.row(backfill).reason is None
+    manager.crash()
+    assert manager.row(backfill).reason is None
+
+
 def test_retry_is_refused_for_a_live_backfill_for_one_without_failures_and_for_none() -> None:
     manager = InMemoryManager(THREE, script=never)
     backfill = done(manager)
@@ -86,6 +98,20 @@ def test_a_run_between_two_days_that_are_to_be_retried_waits_for_the_one_before_
     accepted(manager, "backfill.unpause", backfill_id=backfill)
     nothing_hangs(manager)
     assert [run.state for run in timeline(manager, "d")] == [s.SUCCESS] * 3
+
+
+def test_no_run_waits_for_a_paused_retry_of_a_date_that_another_backfill_has_done_since() -> None:
+    manager, backfill = days_that_failed_around_one_that_runs(1, 3, by_hand=2)
+    manager.ask("backfill.retry", backfill_id=backfill)
+    accepted(manager, "backfill.pause", backfill_id=backfill)
+    manager.finish(key_of(manager, "manual__", "load"), Succeeded())
+    manager.drain()
+    (run,) = [run for run in manager.runs("d") if run.run_type == s.MANUAL_RUN]
+    assert run.reason == f"waits for backfill {backfill}, which is paused"
+    manager.script = lambda _: Succeeded()
+    manager.backfill("d", days("2013-01-01", 1), reprocess="failed")
+    manager.drain()
+    assert [run.state for run in timeline(manager, "d")] == [s.SUCCESS, s.SUCCESS, s.FAILED]
 
 
 def test_only_an_earlier_day_is_retried_beside_a_run_that_waits_for_its_past() -> None:

@@ -198,6 +198,31 @@ def test_mark_of_what_is_not_there_names_what_is_near() -> None:
     assert "overridden" in refused(manager, "run.mark", dag_id="d", run_id=FIRST, state="failed")
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("state", [s.SUCCESS, s.FAILED])
+def test_a_task_that_the_backfill_left_out_counts_once_it_is_marked(state: str, restarts: bool) -> None:
+    manager = InMemoryManager(THREE, script=never)
+    done(manager, tasks="^b$")
+    accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="c", state=state)
+    if restarts:
+        manager.crash()
+        manager.drain()
+    manager.script = lambda _: Succeeded()
+    manager.finish(key_of(manager, FIRST, "a"), Succeeded())
+    nothing_hangs(manager)
+    assert states_of(manager, FIRST) == {"a": s.SUCCESS, "b": s.SUCCESS, "c": state}
+    assert manager.runs("d")[0].state == state
+
+
+@pytest.mark.parametrize("state", [s.SUCCESS, s.FAILED])
+def test_a_task_that_was_left_out_and_is_marked_after_the_end_counts_too(state: str) -> None:
+    manager = InMemoryManager(THREE)
+    backfill = done(manager, tasks="^b$")
+    accepted(manager, "task.mark", dag_id="d", run_id=FIRST, task_id="c", state=state)
+    nothing_hangs(manager)
+    assert manager.runs("d")[0].state == manager.row(backfill).state == state
+
+
 def test_marking_a_failed_past_ends_a_deadlock() -> None:
     spec = dag_spec("d", "a", each={"a": {"depends_on_past": True}})
     manager = InMemoryManager(spec, script=fails("2013-01-01"))

@@ -280,6 +280,8 @@ class History(ABC):
 class Calm(History):
     """One thing at a time."""
 
+    midway_asks: tuple[str, ...] = ("cancel", "let finish", "pause", "cancel run", "mark run", "clear", "crash")
+
     def run(self, operations: int) -> None:
         self.settle()
         self.model.fire_schedules(self.manager.clock.now())
@@ -339,9 +341,9 @@ class Calm(History):
     def midway(self) -> None:
         """Something is asked while the first runs of a backfill are going on."""
         chance, dag = self.chance, self.some_dag()
-        what = chance.choice(["cancel", "let finish", "pause", "cancel run", "mark run", "clear", "crash"])
+        what = chance.choice(self.midway_asks)
         few: dict[str, Any] = {"batch": 1} if what == "let finish" else {}
-        if what in ("mark run", "clear"):  # of a run that is new: nothing of it has finished
+        if what in ("mark run", "mark task", "clear"):  # of a run that is new: nothing of it has finished
             few["reprocess"] = chance.choice(["none", "failed", "completed"])
         if dag.past:  # what failed of a run may be held by its past, so that nothing of it runs when something is asked
             few["reprocess"] = chance.choice(["none", "failed", "completed"])
@@ -355,7 +357,7 @@ class Calm(History):
         if not runs:
             self.held.clear()
             return
-        one = chance.choice(runs)
+        one, marked = chance.choice(runs), ""
         match what:
             case "cancel" | "let finish":
                 self.ask("backfill.cancel", backfill_id=backfill.backfill_id, let_running_finish=what != "cancel")
@@ -377,6 +379,12 @@ class Calm(History):
                 self.model.play(one)
                 one.has_begun = False  # so that a batch that is marked failed is not tried again in halves
                 self.model.conclude(one)
+            case "mark task":
+                marked, state = chance.choice(list(one.tasks)), chance.choice(["success", "failed", "skipped"])
+                self.marked.add((dag.dag_id, one.run_id))
+                self.ask("task.mark", dag_id=dag.dag_id, run_id=one.run_id, task_id=marked, state=state)
+                one.tasks[marked] = state
+                one.has_launched = one.has_begun = True
             case "clear":
                 self.ask("tasks.clear", ask={"dag": dag.dag_id, "run_ids": [one.run_id]})
             case _:
@@ -387,6 +395,8 @@ class Calm(History):
         for run in runs:
             if run.state == "queued":
                 self.model.play(run)
+                if run is one and [task for task, state in run.tasks.items() if state == "failed"] == [marked]:
+                    run.has_begun = False  # it failed by the mark alone: a batch is not tried again in halves
                 self.model.conclude(run)
         self.model.go_on(backfill)
 
@@ -545,6 +555,12 @@ class Calm(History):
     def check_rest(self) -> None:
         """At the end nothing is active, and everything has been reported once."""
         check_rest(self.manager)
+
+
+class MarksMidway(Calm):
+    """Also tasks of runs that are going on are marked, of which other tasks run or are still to run."""
+
+    midway_asks = ("mark task", "mark task", "crash", "cancel run", "clear")
 
 
 COMPARE_EVERY = 10

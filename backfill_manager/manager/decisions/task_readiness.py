@@ -25,6 +25,7 @@ from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, TaskInstance
+from backfill_manager.planning.timeline import timeline_key
 from backfill_manager.planning.wait_conditions import MAX_OPEN, open_wait_checks, wait_checks_of
 
 FIRST_LOOK: Final = timedelta(minutes=5)  # at most, of a leader that has just begun
@@ -223,9 +224,15 @@ def _repeating_before(state: ManagerState, run: ActiveRun) -> ActiveBackfill | N
             return live  # they are read before the next tick
         if not live.has_repeated:
             continue
-        repeated = (one.logical_date for one in live.pending if one.run_id and one.logical_date)
-        earlier = [date for date in repeated if date < at]
+        repeated = ((one.logical_date, one.run_id) for one in live.pending if one.run_id and one.logical_date)
+        earlier = [date for date, run_id in repeated if date < at and not _was_done_since(live, date, run_id)]
         following = live.timeline.successor(max(earlier)) if earlier else None
         if following is not None and following.key == run.key:
             return live
     return None
+
+
+def _was_done_since(live: ActiveBackfill, date: datetime, run_id: str) -> bool:
+    """Whether another run than that of the item has succeeded for its date: nothing waits for the item any more."""
+    there = live.timeline.standing_at(timeline_key(date, None))
+    return there is not None and there.run_id != run_id and there.state == s.SUCCESS

@@ -23,7 +23,7 @@ from backfill_manager.dags.task_selection import selected_of_backfill
 from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.humanise import name_list, plural
 from backfill_manager.manager.decisions.callbacks import outcome_of
-from backfill_manager.manager.decisions.create_run import fit_tasks, make_run
+from backfill_manager.manager.decisions.create_run import fit_tasks, make_run, selected_of
 from backfill_manager.manager.decisions.item_outcomes import MARKED_FAILED, was_marked_failed
 from backfill_manager.manager.decisions.reopen import LoadedRows, reopen_run, version_spec
 from backfill_manager.manager.decisions.runs import cancel_tasks
@@ -252,6 +252,7 @@ class RunOperations:
         was_marked = found.row.reason if was_marked_failed(found.row) else None
         run = self._active(found, is_marked=True)
         self._state.put(c.marked(run.tasks[task_id], command.state, call.now, reason))
+        run.selected = selected_of(run.row, run.spec, run.tasks.values())  # with one that the backfill's tasks left out
         self._skip_callbacks(run, spec.callbacks_of([task_id]), call, reason)
         self._clear_tasks(run, again, call.id)
         if command.state == s.FAILED and was_marked:  # what was said of the run stands
