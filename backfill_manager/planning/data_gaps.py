@@ -29,7 +29,8 @@ Reason = tuple[Finding, Flags, Callable[[int], str]]  # where, and why in words,
 NEIGHBOURS: Final = 7  # on either side, that say what is usual: intervals, or weeks
 MIN_NEIGHBOURS: Final = 5  # altogether
 MIN_WEEKS: Final = 3  # altogether, with rows of the same weekday and hour
-WEEK_US: Final = 7 * 24 * 3600 * 1_000_000
+DAY_US: Final = 24 * 3600 * 1_000_000
+WEEK_US: Final = 7 * DAY_US
 SHARE_OF_USUAL: Final = 0.5
 NONE: Final = -1  # a version or a number of rows that is not known
 
@@ -223,14 +224,16 @@ def _around(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _places_in_week(axis: Axis) -> tuple[Numbers, Numbers] | None:
-    """The week of each interval and its place there, both numbered; None unless they are days, or whole parts of days down to
-    an hour. The days on which the clocks change are 23 and 25 hours long."""
-    length = float(np.median(axis.ends - axis.starts))
-    in_week = next((7 * n for n in range(1, 25) if 7 * n * length == WEEK_US), None)
-    if in_week is None:
+    """The week of each interval and its place there, both numbered: the day, or the coarsest part of a day down to an hour that
+    tells intervals apart. None where not even hours do, and for intervals of more than a day. The days on which the clocks
+    change are 23 and 25 hours long."""
+    if np.median(axis.ends - axis.starts) > DAY_US:
         return None
-    number = np.rint((axis.starts - axis.starts[0]) / length).astype(np.int64)
-    return np.unique(number // in_week, return_inverse=True)[1], number % in_week
+    for in_week in range(7, 7 * 24 + 1, 7):
+        number = np.floor((axis.starts - axis.starts[0]) / (WEEK_US / in_week) + 0.5).astype(np.int64)
+        if len(np.unique(number)) == len(number):
+            return np.unique(number // in_week, return_inverse=True)[1], number % in_week
+    return None
 
 
 def _touched(axis: Axis, first: Numbers, past: Numbers) -> tuple[Numbers, Numbers]:

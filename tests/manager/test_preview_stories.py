@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from support.scenarios import Killed, Mortal, accepted, refused
+from support.scenarios import Killed, Mortal, accepted, never, refused
 
 from backfill_manager.execution.messages import AccessedTable, Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.execution.promote_revert.preview_parts import WriteOfTry
@@ -123,6 +123,41 @@ def test_promoted_runs_take_the_places_of_those_before() -> None:
     manager.backfill("d", days("2023-01-02", 1), reprocess="completed")
     manager.drain()
     assert [run for run in standing(manager) if run[0] == "backfill__2023-01-02T00:00:00Z__2"], standing(manager)
+
+
+def test_a_run_that_began_while_the_tables_were_promoted_keeps_its_place_and_is_named() -> None:
+    manager, clones, preview_id = previewed()
+    work, jobs = clones.work, list[PreviewJob]()
+    clones.work = jobs.append  # type: ignore[method-assign,assignment]
+    manager.ask(request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    manager.drain()
+    manager.script = never
+    manager.backfill("d", days("2023-01-02", 1), reprocess="completed")
+    manager.drain()
+    running = "backfill__2023-01-02T00:00:00Z__2"
+    work(jobs[0])
+    manager.drain()
+    (answer,) = (one for one in manager.store.read(Response) if one.kind == request_kinds.BACKFILL_PROMOTE)
+    assert answer.message == (
+        f"preview {preview_id} is promoted: 1 table, 3 runs; {running}: active on a date of it, and not replaced there"
+    )
+    first, _, third = (f"preview__{preview_id}__2023-01-0{n}T00:00:00Z" for n in (1, 2, 3))
+    current = [run for run in standing(manager) if run[1] != "overridden"]
+    assert current == [(first, "success", None), (running, "running", first), (third, "success", running)]
+
+
+def test_a_promoted_batch_takes_the_places_of_the_runs_of_all_its_dates() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", "b", batchable=True))
+    FakeClones(manager)
+    manager.backfill("d", days("2023-01-01", 4), batch=1)
+    manager.drain()
+    preview_id = a_preview(manager, batch=3)
+    manager.drain()
+    accepted(manager, request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    batch, left = f"preview__{preview_id}__2023-01-01T00:00:00Z", "backfill__2023-01-04T00:00:00Z"
+    current = [run for run in standing(manager) if run[1] != "overridden"]
+    assert current == [(batch, "success", None), (left, "success", batch)]
+    assert [run.overridden_by for run in manager.runs("d") if run.state == "overridden"] == [batch] * 3
 
 
 def check_promoted(manager: InMemoryManager, preview_id: str) -> None:

@@ -266,6 +266,19 @@ def test_what_can_not_be_reverted() -> None:
     )
 
 
+def test_a_run_of_a_partition_is_not_reverted_beside_an_active_one_of_the_same_partition_only() -> None:
+    manager, _ = a_ground()
+    manager.backfill("d", keys=["north", "south"])
+    manager.drain()
+    north, south = sorted(run.run_id for run in manager.runs("d"))
+    manager.script = lambda _: None
+    manager.backfill("d", keys=["south"], reprocess="completed")
+    manager.drain()
+    assert f"Run {south}__2 of DAG d is running on the same interval" in refusal(manager, south)
+    revert(manager, north)
+    assert run_of(manager, north).reverted_at is not None
+
+
 @pytest.mark.parametrize("commits", range(6))
 def test_killed_after_any_table_of_the_commit_that_reverts(commits: int) -> None:
     manager, tables = a_ground()
@@ -320,23 +333,25 @@ def test_those_who_have_read_it_are_named() -> None:
     manager, _ = a_ground(dag_spec("d", "a", "b", upstream={"b": ["a"]}))
     done(manager, 2)
     accesses = manager.store.read(TableAccess)
-    for n in (1, 2):
-        read = AccessedTable("read", "t", PATH, 9, table_id="id")
-        spec = dag_spec(f"reader{n}", "r")
+    early, since = 3, 5  # a version that was read before the write, and that of the write
+    for name, day, version in (("reader1", 1, 9), ("reader2", 2, 9), ("at_once", 1, since), ("early", 1, early)):
+        read = AccessedTable("read", "t", PATH, version, table_id="id")
+        spec = dag_spec(name, "r")
         manager.add_dag(spec)
         manager.script = lambda launch, read=read: manager.finish(launch.key, Succeeded(), tables=[read])
-        manager.backfill(spec.dag_id, days(f"2023-01-0{n}", 1))
+        manager.backfill(spec.dag_id, days(f"2023-01-0{day}", 1))
         manager.drain()
     writes = tuple(
         WriteOfTry(1, one.dag_id, one.run_id, one.task_id, one.launch, (START, END))
         for one in accesses
         if one.run_id == FIRST and one.access == "write"
     )
-    table = Reverted("t", "t", PATH, "id", 90, 1, (0,), (), 1, 0, writes)
+    table = Reverted("t", "t", PATH, "id", 90, since, (0,), (), 1, 0, writes)
     assert readers(manager.store, [table], {("d", FIRST)}) == [
         {
-            "dag_id": "reader1", "run_id": FIRST, "task_id": "r", "table": "t", "interval_start": START, "interval_end": END,
+            "dag_id": dag_id, "run_id": FIRST, "task_id": "r", "table": "t", "interval_start": START, "interval_end": END,
         }
+        for dag_id in ("at_once", "reader1")
     ]  # fmt: skip
 
 

@@ -200,6 +200,21 @@ def test_hours_are_compared_with_the_same_hour_of_the_week_and_other_intervals_w
     assert fewer(at(*range(0, 5 * 42 + 1, 5)), [100] * 20 + [10] + [100] * 21) == [20]
 
 
+@pytest.mark.parametrize(
+    ("hours", "rows"), [((9, 13), (40, 200)), ((6, 9), (30, 210)), ((0, 7, 14, 21), (70, 70, 70, 30))]
+)
+def test_several_intervals_a_day_of_different_length_are_each_compared_with_their_own_hour(
+    hours: tuple[int, ...], rows: tuple[int, ...]
+) -> None:
+    """`0 9,13 * * *`: every short interval, and no long one, has less than half of what the ones around it have."""
+    axis = at(*(24 * day + hour for day in range(42) for hour in hours), 24 * 42 + hours[0])
+    usual = list(rows) * 42
+    assert fewer(axis, usual) == []
+    lost = 20 * len(hours)
+    usual[lost] //= 3
+    assert fewer(axis, usual) == [lost]
+
+
 def test_no_interval_at_all() -> None:
     assert found(judged(0, table((0, 10, 1), changes=changes((3, 0, 10))))) == {}
 
