@@ -31,10 +31,11 @@ _PART = re.compile(
     r"|^!\[[^]]*\]\(\.\./images/(?P<picture>[^)]*)\)",
     re.MULTILINE | re.DOTALL,
 )
-# What is another one each time the page is followed.
+# What is another one each time the page is followed, or depends on the other files of the bundle.
 _VOLATILE = {
     r"\b[0-9a-f]{12}\b": "ID", r"\b20[2-9]\d-\d\d-\d\dT[\d:.]+Z": "NOW", r", in [\d. a-z]+\.": ", in TIME.",
-    r"version \d+ \(then: \d+\)": "version N", r"─+": "─", r" +": " ",
+    r"version \d+ \(then: \d+\)": "version N",
+    r"\(\d+ DAGs in \d+ files?\)": "(all files)", r"─+": "─", r" +": " ",
 }  # fmt: skip
 
 
