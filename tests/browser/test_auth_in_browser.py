@@ -108,8 +108,10 @@ def test_a_session_that_ends_while_a_form_is_filled_in_leads_to_the_login_as_a_w
     ada = new_user(url)
     # It is refreshed every few seconds, and would lead to the login before anything was filled in.
     ada.page.route("**/fragments/status_bar", lambda route: route.fulfill(content_type="text/html", body=""))
+    ada.allows.add(401)  # the events of the page, if their stream breaks off meanwhile
     logs_in(ada, "ada", "/backfills/new?dag=shop")
     expect(ada.page.get_by_role("heading", name="New backfill of shop")).to_be_visible()
+    ada.page.wait_for_load_state()  # before its scripts run, nobody hears what is filled in
     ada.page.evaluate(
         """() => new MutationObserver(() => {
           if (document.querySelectorAll("main").length > 1) sessionStorage.setItem("within", "the form");
