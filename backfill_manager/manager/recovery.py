@@ -174,6 +174,7 @@ def _fail_missing_tasks(state: ManagerState, store: Store) -> None:
 
 
 def _note_deadlock(state: ManagerState, store: Store, live: ActiveBackfill) -> None:
+    """Not of items that had failed before it was resumed or retried."""
     if live.row.reason is None and live.counts[s.FAILED] > live.row.failed_when_resumed:
         last = store.first(BackfillItem, matching(backfill_id=live.row.backfill_id, state=s.FAILED), ["-ordinal"])
         if last is not None and (last.reason or "").startswith(DEADLOCK):

@@ -86,7 +86,7 @@ def days_that_failed_around_one_that_runs(*failed: int, by_hand: int) -> tuple[I
     return manager, backfill
 
 
-def test_a_run_between_two_days_that_are_to_be_retried_waits_for_the_one_before_it() -> None:
+def a_run_between_two_days_of_a_paused_retry() -> tuple[InMemoryManager, str]:
     manager, backfill = days_that_failed_around_one_that_runs(1, 3, by_hand=2)
     manager.ask("backfill.retry", backfill_id=backfill)
     accepted(manager, "backfill.pause", backfill_id=backfill)
@@ -95,20 +95,18 @@ def test_a_run_between_two_days_that_are_to_be_retried_waits_for_the_one_before_
     (run,) = [run for run in manager.runs("d") if run.run_type == s.MANUAL_RUN]
     assert (run.state, run.reason) == (s.RUNNING, f"waits for backfill {backfill}, which is paused")
     manager.script = lambda _: Succeeded()
+    return manager, backfill
+
+
+def test_a_run_between_two_days_that_are_to_be_retried_waits_for_the_one_before_it() -> None:
+    manager, backfill = a_run_between_two_days_of_a_paused_retry()
     accepted(manager, "backfill.unpause", backfill_id=backfill)
     nothing_hangs(manager)
     assert [run.state for run in timeline(manager, "d")] == [s.SUCCESS] * 3
 
 
 def test_no_run_waits_for_a_paused_retry_of_a_date_that_another_backfill_has_done_since() -> None:
-    manager, backfill = days_that_failed_around_one_that_runs(1, 3, by_hand=2)
-    manager.ask("backfill.retry", backfill_id=backfill)
-    accepted(manager, "backfill.pause", backfill_id=backfill)
-    manager.finish(key_of(manager, "manual__", "load"), Succeeded())
-    manager.drain()
-    (run,) = [run for run in manager.runs("d") if run.run_type == s.MANUAL_RUN]
-    assert run.reason == f"waits for backfill {backfill}, which is paused"
-    manager.script = lambda _: Succeeded()
+    manager, _ = a_run_between_two_days_of_a_paused_retry()
     manager.backfill("d", days("2013-01-01", 1), reprocess="failed")
     manager.drain()
     assert [run.state for run in timeline(manager, "d")] == [s.SUCCESS, s.SUCCESS, s.FAILED]

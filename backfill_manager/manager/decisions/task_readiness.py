@@ -24,7 +24,7 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerSta
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
-from backfill_manager.model.records import Backfill, TaskInstance
+from backfill_manager.model.records import Backfill, BackfillItem, TaskInstance
 from backfill_manager.planning.timeline import timeline_key
 from backfill_manager.planning.wait_conditions import MAX_OPEN, open_wait_checks, wait_checks_of
 
@@ -224,15 +224,15 @@ def _repeating_before(state: ManagerState, run: ActiveRun) -> ActiveBackfill | N
             return live  # they are read before the next tick
         if not live.has_repeated:
             continue
-        repeated = ((one.logical_date, one.run_id) for one in live.pending if one.run_id and one.logical_date)
-        earlier = [date for date, run_id in repeated if date < at and not _was_done_since(live, date, run_id)]
+        repeated = (one for one in live.pending if one.run_id and not _was_done_since(live, one))
+        earlier = [one.logical_date for one in repeated if one.logical_date and one.logical_date < at]
         following = live.timeline.successor(max(earlier)) if earlier else None
         if following is not None and following.key == run.key:
             return live
     return None
 
 
-def _was_done_since(live: ActiveBackfill, date: datetime, run_id: str) -> bool:
+def _was_done_since(live: ActiveBackfill, item: BackfillItem) -> bool:
     """Whether another run than that of the item has succeeded for its date: nothing waits for the item any more."""
-    there = live.timeline.standing_at(timeline_key(date, None))
-    return there is not None and there.run_id != run_id and there.state == s.SUCCESS
+    there = live.timeline.standing_at(timeline_key(item.logical_date, None))
+    return there is not None and there.run_id != item.run_id and there.state == s.SUCCESS
