@@ -99,7 +99,7 @@ class _Limits:
                 self._scheduled_waits = True
 
     def allow(self, run: ActiveRun, owner: ActiveBackfill | None, task: TaskSpec, pool: str) -> bool:
-        """Asked in the order in which tasks start: one that its pool has no room for holds back those after it."""
+        """Asked in the order in which tasks start: one for which its pool has too few slots holds back those after it."""
         if self._scheduled_waits and owner is not None and owner.row.is_polite:
             return False
         return (
