@@ -74,7 +74,7 @@ class _Commit(list[Any]):
 @pytest.fixture
 def commits_in_memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many commits of logs are held whenever another one is read."""
-    from backfill_manager.execution.output.output_table import TableState
+    from backfill_manager.execution.output.table_state import TableState
 
     read, held, counts = TableState._actions, weakref.WeakSet[_Commit](), list[int]()
 
