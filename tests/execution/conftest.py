@@ -16,7 +16,7 @@ from backfill_manager.execution.output.write_context import StateIdentity
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backfill_manager.execution.output.preview import Clones
+    from backfill_manager.execution.output.clones import Clones
 
 _seq = itertools.count(1)
 
@@ -58,7 +58,7 @@ def schema(spark: SparkSession) -> Iterator[str]:
 
 @pytest.fixture
 def clones(spark: SparkSession, schema: str) -> Iterator[Clones]:
-    from backfill_manager.execution.output.preview import Clones
+    from backfill_manager.execution.output.clones import Clones
 
     of = Clones(spark, schema)
     yield of
