@@ -7,8 +7,10 @@ import re
 from datetime import timedelta
 
 import pytest
-from support.scenarios import accepted, nothing_hangs
+from manager.test_unknown_pools import TWO_DAYS
+from support.scenarios import accepted, dies_after, nothing_hangs
 
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import (
     AccessedTable,
     CheckedWrite,
@@ -20,8 +22,12 @@ from backfill_manager.execution.messages import (
     TaskEnded,
     TaskLaunch,
 )
+from backfill_manager.manager.services.planner import PlanResult
+from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
-from backfill_manager.model.records import CheckResult, DagRun, Response, TableAccess, TaskTry
+from backfill_manager.model.records import Backfill, BackfillItem, CheckResult, DagRun, Response, TableAccess, TaskTry
+from backfill_manager.planning.backfill_plan import BackfillPlan
+from backfill_manager.planning.downstream_plan import Dags
 from backfill_manager.requests.checked_payloads import set_pool
 from backfill_manager.requests.submit import id_of_stop, submit
 from backfill_manager.settings import Settings
@@ -50,6 +56,32 @@ def test_a_backfill_runs_every_item_once_and_succeeds() -> None:
         ("b", "success", 1),
     ] * 5
     assert not manager.state.runs and not manager.state.backfills, "memory holds what is alive"
+
+
+def with_planner(manager: InMemoryManager) -> InMemoryManager:
+    """Plans of two days stand for those that Spark makes."""
+
+    def plan(request: PlanRequest, spec: DagSpec, version: int, _: Dags) -> None:
+        manager.events.put(PlanResult(request, BackfillPlan(request.command, spec, version, TWO_DAYS)))
+
+    manager._loop._plan = plan
+    return manager
+
+
+@pytest.mark.parametrize("tables", range(8))
+def test_a_request_to_create_a_backfill_makes_one_wherever_the_manager_is_killed(tables: int) -> None:
+    manager = with_planner(InMemoryManager(PIPELINE))
+    for _ in range(2):  # by a client that did not learn whether it had arrived
+        manager.ask("backfill.create", backfill_id="january", ask={"dag_id": "d", "start_date": "2013-01-01"})
+    dies_after(manager, tables)
+    with_planner(manager)
+    nothing_hangs(manager)
+    assert [row.backfill_id for row in manager.store.read(Backfill)] == ["january"]
+    assert [(item.state, item.ordinal) for item in manager.store.read(BackfillItem)] == [(s.SUCCESS, 1), (s.SUCCESS, 2)]
+    assert len(manager.runs("d")) == 2
+    assert [(answer.outcome, answer.object_id) for answer in manager.store.read(Response)] == [
+        ("accepted", "january")
+    ] * 2
 
 
 def test_no_more_runs_are_active_than_the_backfill_allows() -> None:

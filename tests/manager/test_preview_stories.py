@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -16,6 +17,7 @@ from backfill_manager.manager.operations.previews import expired
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.services.table_jobs import PreviewsExpired, TableJobResult
 from backfill_manager.manager.tick_context import PreviewJob
+from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Response, TableAccess
 from backfill_manager.schemas import request_kinds
 from backfill_manager.testing import InMemoryManager, dag_spec, days
@@ -282,3 +284,30 @@ def test_a_preview_that_goes_on_since_it_was_found_old_does_not_expire() -> None
     manager.drain()
     assert any(key[1].startswith("preview__") for key in manager.running)
     assert (manager.row(preview_id).preview_outcome, list(clones.deleted)) == (None, [])
+
+
+def test_a_preview_expires_as_a_whole_and_not_while_any_of_its_backfills_runs_or_has_ended_lately() -> None:
+    manager = InMemoryManager(
+        SPEC, dag_spec("reader", "c"), script=lambda it: None if it.task.task_id == "c" else Succeeded()
+    )
+    clones, week = FakeClones(manager), timedelta(days=7)
+    preview_id = a_preview(manager, 1)
+    tree = {"parents_json": json.dumps([preview_id]), "preview_id": preview_id}
+    below = manager.backfill("reader", days("2023-01-01", 1), **tree)
+    manager.drain()
+    manager.clock.advance(days=8)
+    assert (manager.row(preview_id).state, manager.row(below).state) == (s.SUCCESS, s.RUNNING)
+    assert expired(manager.store, manager.clock.now() - week) == []
+    manager.events.put(PreviewsExpired((preview_id,)))  # found before it was retried
+    manager.drain()
+    assert (manager.row(preview_id).preview_outcome, clones.deleted) == (None, [])
+    (key,) = manager.running
+    manager.finish(key, Succeeded())
+    manager.drain()
+    assert manager.row(below).state == s.SUCCESS and expired(manager.store, manager.clock.now() - week) == []
+    manager.clock.advance(days=8)
+    assert expired(manager.store, manager.clock.now() - week) == [preview_id]
+    manager.events.put(PreviewsExpired((preview_id,)))
+    manager.drain()
+    assert clones.deleted == [preview_id]
+    assert {manager.row(one).preview_outcome for one in (preview_id, below)} == {"expired"}

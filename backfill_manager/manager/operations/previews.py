@@ -94,16 +94,10 @@ def is_open(store: Store, preview_id: str) -> bool:
 
 def expired(store: Store, before: datetime) -> list[str]:
     """Previews of which all backfills have ended before that, and that nobody has promoted or discarded."""
-    trees = defaultdict[str, list[Backfill]](list)
-    ended = matching(state=sorted(s.BACKFILL_FINISHED))
-    unended = [Condition("preview_id", "not_null"), Condition("preview_outcome", "is_null")]
-    for row in store.read(Backfill, [*ended, *unended]):
-        trees[row.preview_id or ""].append(row)
-    return [
-        preview_id
-        for preview_id, tree in sorted(trees.items())
-        if len(tree) == len(tree_of(store, preview_id)) and all((row.completed_at or before) < before for row in tree)
-    ]
+    ends = defaultdict[str, list[datetime | None]](list)  # None: it has not ended
+    for row in store.read(Backfill, [Condition("preview_id", "not_null"), Condition("preview_outcome", "is_null")]):
+        ends[row.preview_id or ""].append(row.completed_at)
+    return [one for one, tree in sorted(ends.items()) if all(at is not None and at < before for at in tree)]
 
 
 def _take_places(state: ManagerState, store: Store, dag_id: str, runs: Iterable[DagRun]) -> list[str]:
