@@ -6,6 +6,7 @@ import json
 import re
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 from manager.test_unknown_pools import TWO_DAYS
 from support.scenarios import accepted, dies_after, nothing_hangs
@@ -25,7 +26,7 @@ from backfill_manager.execution.messages import (
 from backfill_manager.manager.services.planner import PlanResult
 from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
-from backfill_manager.model.records import Backfill, BackfillItem, CheckResult, DagRun, Response, TableAccess, TaskTry
+from backfill_manager.model.records import Backfill, CheckResult, DagRun, Response, TableAccess, TaskTry
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.downstream_plan import Dags
 from backfill_manager.requests.checked_payloads import set_pool
@@ -58,27 +59,33 @@ def test_a_backfill_runs_every_item_once_and_succeeds() -> None:
     assert not manager.state.runs and not manager.state.backfills, "memory holds what is alive"
 
 
-def with_planner(manager: InMemoryManager) -> InMemoryManager:
-    """Plans of two days stand for those that Spark makes."""
+def with_planner(manager: InMemoryManager, items: pa.Table) -> None:
+    """These items stand for the plans that Spark makes."""
 
     def plan(request: PlanRequest, spec: DagSpec, version: int, _: Dags) -> None:
-        manager.events.put(PlanResult(request, BackfillPlan(request.command, spec, version, TWO_DAYS)))
+        manager.events.put(PlanResult(request, BackfillPlan(request.command, spec, version, items)))
 
     manager._loop._plan = plan
-    return manager
 
 
 @pytest.mark.parametrize("tables", range(8))
-def test_a_request_to_create_a_backfill_makes_one_wherever_the_manager_is_killed(tables: int) -> None:
-    manager = with_planner(InMemoryManager(PIPELINE))
+@pytest.mark.parametrize("state", [s.PENDING, s.SKIPPED])
+def test_a_request_to_create_a_backfill_makes_one_wherever_the_manager_is_killed(state: str, tables: int) -> None:
+    manager, at = InMemoryManager(PIPELINE), TWO_DAYS.schema.get_field_index("state")
+    items = TWO_DAYS.set_column(at, "state", pa.array([state] * 2))
+    with_planner(manager, items)
     for _ in range(2):  # by a client that did not learn whether it had arrived
         manager.ask("backfill.create", backfill_id="january", ask={"dag_id": "d", "start_date": "2013-01-01"})
     dies_after(manager, tables)
-    with_planner(manager)
+    made = manager.store.read(Backfill)
+    manager.clock.advance(hours=1)
+    with_planner(manager, items)
     nothing_hangs(manager)
-    assert [row.backfill_id for row in manager.store.read(Backfill)] == ["january"]
-    assert [(item.state, item.ordinal) for item in manager.store.read(BackfillItem)] == [(s.SUCCESS, 1), (s.SUCCESS, 2)]
-    assert len(manager.runs("d")) == 2
+    (row,) = manager.store.read(Backfill)
+    assert (row.backfill_id, row.state) == ("january", s.SUCCESS)
+    assert not made or row.created_at == made[0].created_at, "it is not made anew"
+    ended, runs = (s.SUCCESS, 2) if state == s.PENDING else (s.SKIPPED, 0)
+    assert (manager.states("january"), len(manager.runs("d"))) == ({ended: 2}, runs)
     assert [(answer.outcome, answer.object_id) for answer in manager.store.read(Response)] == [
         ("accepted", "january")
     ] * 2
