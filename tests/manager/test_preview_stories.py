@@ -162,6 +162,28 @@ def test_a_promoted_batch_takes_the_places_of_the_runs_of_all_its_dates() -> Non
     assert [run.overridden_by for run in manager.runs("d") if run.state == "overridden"] == [batch] * 3
 
 
+@pytest.mark.parametrize("batch", ["of the preview", "that is active"])
+def test_nothing_is_promoted_while_a_run_is_active_on_any_date_of_a_batch(batch: str) -> None:
+    manager = InMemoryManager(dag_spec("d", "a", batchable=True))
+    clones = FakeClones(manager)
+    manager.backfill("d", days("2023-01-01", 4))
+    manager.drain()
+    preview_id = a_preview(manager, batch=3 if batch == "of the preview" else 1)
+    manager.drain()
+    before, manager.script = standing(manager), never
+    first, n = ("2023-01-02", 1) if batch == "of the preview" else ("2022-12-31", 3)
+    manager.backfill("d", days(first, n), reprocess="completed", batch=n)
+    manager.drain()
+    (key,) = manager.running
+    message = refused(manager, request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    assert message == f"Run {key[1]} of DAG d is running on a date of this preview; promote it when that has ended."
+    assert clones.promoted == [] and len(standing(manager)) == len(before) + 1
+    manager.finish(key, Succeeded())
+    manager.drain()
+    accepted(manager, request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    assert not [run for run in manager.runs("d") if run.run_type == "preview"]
+
+
 def check_promoted(manager: InMemoryManager, preview_id: str) -> None:
     new = [f"preview__{preview_id}__2023-01-0{n}T00:00:00Z" for n in (1, 2, 3)]
     current = [run for run in standing(manager) if run[1] != "overridden"]
