@@ -190,7 +190,7 @@ def test_intervals_that_are_not_done_or_not_wholly_counted_do_not_tell_what_is_u
     assert found(judged(12, table(*of_files, (6 * DAY, 12 * DAY, 600)))) == {3: ["fewer_rows"]}
 
 
-def test_a_number_of_rows_that_is_not_known_is_not_told() -> None:
+def test_a_number_of_rows_that_is_not_known_is_left_out() -> None:
     (gap,) = judged(1, table((0, 1, 3), (50, 150, 8)), done=False).gaps()
     assert (gap.finding, gap.rows, gap.usual_rows) == ("no_run", None, None)
 
