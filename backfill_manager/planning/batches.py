@@ -2,8 +2,8 @@
 option `batch`, or `batch_size`.
 
 Items join while they follow each other without a gap: in the plan (a skipped item between them is a run to be kept) and in time
-(the end of one is the start of the next; newest first it is the other way round), so partitions never join. Those with a number in `batch` are half of a
-batch that failed, and stay by themselves. The dry run counts whole columns by the same rule.
+(the end of one is the start of the next; newest first it is the other way round), so partitions never join. Those with a number
+in `batch` are half of a batch that failed, and stay by themselves. The dry run counts whole columns by the same rule.
 """
 
 from __future__ import annotations
