@@ -2,8 +2,8 @@
 option `batch`, or `batch_size`.
 
 Items join while they follow each other without a gap: in the plan (a skipped item between them is a run to be kept) and in time
-(the end of one is the start of the next; newest first it is the other way round). Those with a number in `batch` are half of a
-batch that failed, and stay by themselves. The dry run counts whole columns by the same rule.
+(the end of one is the start of the next; newest first it is the other way round), so partitions never join. Those with a number
+in `batch` are half of a batch that failed, and stay by themselves. The dry run counts whole columns by the same rule.
 """
 
 from __future__ import annotations
@@ -34,13 +34,7 @@ def next_batch(items: Sequence[BackfillItem], most: int) -> int:
 
 def _joins(item: BackfillItem, following: BackfillItem, backwards: bool) -> bool:
     earlier, later = (following, item) if backwards else (item, following)
-    return (
-        following.ordinal == item.ordinal + 1
-        and following.batch == item.batch
-        and item.partition_key is None
-        and following.partition_key is None
-        and _touch(earlier, later)
-    )
+    return following.ordinal == item.ordinal + 1 and following.batch == item.batch and _touch(earlier, later)
 
 
 def _touch(earlier: BackfillItem, later: BackfillItem) -> bool:
@@ -85,6 +79,5 @@ def _islands(items: pa.Table, run_backwards: bool) -> pa.ChunkedArray:
     earlier = slice(1, None) if run_backwards else slice(None, -1)
     touch = pc.and_(touch, pc.not_equal(starts[earlier], ends[earlier]))
     joins = pc.and_(pc.fill_null(touch, False), pc.and_(pending[1:], pending[:-1]))
-    joins = pc.and_(joins, pc.and_(pc.is_null(items["partition_key"][1:]), pc.is_null(items["partition_key"][:-1])))
     joins = pa.chunked_array([pa.array([False]), *joins.chunks])
     return pc.cumulative_max(pc.if_else(joins, 0, items["ordinal"]))

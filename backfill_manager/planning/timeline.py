@@ -32,6 +32,16 @@ def is_current(run: DagRun) -> bool:
     return run.state != s.OVERRIDDEN and run.run_type in s.TIMELINE_RUN_TYPES
 
 
+def runs_meet(run: DagRun, other: DagRun) -> bool:
+    """Whether two runs of a DAG process something in common: the same partition, or time; also where an interval is not known."""
+    if run.partition_key is not None or other.partition_key is not None:
+        return run.partition_key == other.partition_key
+    start, end, other_start, other_end = run.interval_start, run.interval_end, other.interval_start, other.interval_end
+    if start is None or end is None or other_start is None or other_end is None:
+        return True
+    return run.logical_date == other.logical_date or (start < other_end and other_start < end)
+
+
 def timeline_of(dag_id: str) -> list[Condition]:
     """Filters the runs in a DAG's timeline: the current ones with a logical date."""
     return [Condition("dag_id", "=", dag_id), Condition("logical_date", "not_null"), *CURRENT_RUNS]

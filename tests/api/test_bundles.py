@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 
 import pytest
 from support.api_server import ApiFixture
+from support.scenarios import refused
 
 from backfill_manager.model.records import BundleRow, DagRow
 from backfill_manager.schemas import request_kinds
@@ -55,9 +56,20 @@ def test_the_dags_of_a_path_are_deactivated(api: ApiFixture, path: str) -> None:
         response = api.call("POST", "/bundles/tests/deactivate?wait=30", json=body, meanwhile=api.manager.tick)
         assert response.status_code == status
         assert activity(api) == {"flights": expected}
+    again = api.call("POST", "/bundles/tests/deactivate?wait=30", json={"subpath": path}, meanwhile=api.manager.tick)
+    assert (again.status_code, again.json()["message"]) == (
+        200,
+        f"{path.removeprefix('./')} of bundle tests has no active DAG",
+    )
 
 
 def test_a_bundle_that_there_is_not_is_not_found(api: ApiFixture) -> None:
     for path, body in (("parse", None), ("deactivate", {"subpath": "a.py"})):
         assert api.call("POST", f"/bundles/nope/{path}", json=body).status_code == 404
     assert api.requests() == []
+
+
+def test_a_bundle_that_is_gone_when_the_manager_reads_the_request_is_refused(api: ApiFixture) -> None:
+    assert refused(api.manager, request_kinds.BUNDLE_DEACTIVATE, bundle="nope", subpath="").startswith(
+        "There is no bundle 'nope'"
+    )

@@ -6,9 +6,12 @@ import json
 import re
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
-from support.scenarios import accepted, nothing_hangs
+from manager.test_unknown_pools import TWO_DAYS
+from support.scenarios import accepted, dies_after, nothing_hangs
 
+from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import (
     AccessedTable,
     CheckedWrite,
@@ -20,8 +23,12 @@ from backfill_manager.execution.messages import (
     TaskEnded,
     TaskLaunch,
 )
+from backfill_manager.manager.services.planner import PlanResult
+from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
-from backfill_manager.model.records import CheckResult, DagRun, Response, TableAccess, TaskTry
+from backfill_manager.model.records import Backfill, CheckResult, DagRun, Response, TableAccess, TaskTry
+from backfill_manager.planning.backfill_plan import BackfillPlan
+from backfill_manager.planning.downstream_plan import Dags
 from backfill_manager.requests.checked_payloads import set_pool
 from backfill_manager.requests.submit import id_of_stop, submit
 from backfill_manager.settings import Settings
@@ -50,6 +57,38 @@ def test_a_backfill_runs_every_item_once_and_succeeds() -> None:
         ("b", "success", 1),
     ] * 5
     assert not manager.state.runs and not manager.state.backfills, "memory holds what is alive"
+
+
+def with_planner(manager: InMemoryManager, items: pa.Table) -> None:
+    """These items stand for the plans that Spark makes."""
+
+    def plan(request: PlanRequest, spec: DagSpec, version: int, _: Dags) -> None:
+        manager.events.put(PlanResult(request, BackfillPlan(request.command, spec, version, items)))
+
+    manager._loop._plan = plan
+
+
+@pytest.mark.parametrize("tables", range(8))
+@pytest.mark.parametrize("state", [s.PENDING, s.SKIPPED])
+def test_a_request_to_create_a_backfill_makes_one_wherever_the_manager_is_killed(state: str, tables: int) -> None:
+    manager, at = InMemoryManager(PIPELINE), TWO_DAYS.schema.get_field_index("state")
+    items = TWO_DAYS.set_column(at, "state", pa.array([state] * 2))
+    with_planner(manager, items)
+    for _ in range(2):  # by a client that did not learn whether it had arrived
+        manager.ask("backfill.create", backfill_id="january", ask={"dag_id": "d", "start_date": "2013-01-01"})
+    dies_after(manager, tables)
+    made = manager.store.read(Backfill)
+    manager.clock.advance(hours=1)
+    with_planner(manager, items)
+    nothing_hangs(manager)
+    (row,) = manager.store.read(Backfill)
+    assert (row.backfill_id, row.state) == ("january", s.SUCCESS)
+    assert not made or row.created_at == made[0].created_at, "it is not made anew"
+    ended, runs = (s.SUCCESS, 2) if state == s.PENDING else (s.SKIPPED, 0)
+    assert (manager.states("january"), len(manager.runs("d"))) == ({ended: 2}, runs)
+    assert [(answer.outcome, answer.object_id) for answer in manager.store.read(Response)] == [
+        ("accepted", "january")
+    ] * 2
 
 
 def test_no_more_runs_are_active_than_the_backfill_allows() -> None:

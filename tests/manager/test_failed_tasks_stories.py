@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.scenarios import accepted, at, clear, never, nothing_hangs, refused, task_of
+from support.scenarios import accepted, at, clear, dies_after, never, nothing_hangs, refused, task_of
 
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
@@ -229,3 +229,33 @@ def test_what_such_a_backfill_can_not_do_is_refused_also_while_it_runs() -> None
     backfill = world.rerun(2)
     message = refused(world.manager, "backfill.set", backfill_id=backfill, changes={"batch": 3})
     assert message.startswith("reprocess failed_tasks re-runs the failed tasks of runs as they are; leave batch 3 out")
+
+
+def test_what_was_left_out_of_a_run_stays_so_and_a_callback_that_failed_tells_only_of_what_runs_again() -> None:
+    spec = dag_spec(
+        "d", "load", "clean", "report", upstream={"clean": ["load"], "report": ["clean"]}, callbacks=["load.on_success"]
+    )
+    manager = InMemoryManager(spec, script=lambda it: Succeeded() if it.task.task_id == "load" else Failed("boom"))
+    manager.backfill("d", WEEK[:1], tasks="clean")
+    manager.drain()
+    (run,) = manager.runs("d")
+    assert (run.state, task_of(manager, run.run_id, "load.on_success").state) == (s.FAILED, s.FAILED)
+    manager.launched.clear()
+    manager.script = lambda _: Succeeded()
+    manager.backfill("d", WEEK[:1], tasks="clean", reprocess="failed_tasks")
+    nothing_hangs(manager)
+    assert [it.task.task_id for it in manager.launched] == ["clean"]
+    assert task_of(manager, run.run_id, "report").state == s.SKIPPED
+
+
+@pytest.mark.parametrize("tables", range(8))
+def test_failed_tasks_run_again_in_their_run_wherever_the_manager_is_killed(tables: int) -> None:
+    world = World("clean 01-01", "clean 01-02")
+    world.done(2)
+    world.broken.clear()
+    backfill = world.manager.backfill("d", WEEK[:2], reprocess="failed_tasks")
+    dies_after(world.manager, tables)
+    nothing_hangs(world.manager)
+    assert world.manager.states(backfill) == {s.SUCCESS: 2}
+    assert [run.state for run in world.manager.runs("d")] == [s.SUCCESS] * 2, "no run takes their places"
+    assert {ti.try_number for ti in world.manager.tasks("d", "load")} == {1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -16,6 +17,7 @@ from backfill_manager.manager.operations.previews import expired
 from backfill_manager.manager.prefetch import refill
 from backfill_manager.manager.services.table_jobs import PreviewsExpired, TableJobResult
 from backfill_manager.manager.tick_context import PreviewJob
+from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Response, TableAccess
 from backfill_manager.schemas import request_kinds
 from backfill_manager.testing import InMemoryManager, dag_spec, days
@@ -160,6 +162,28 @@ def test_a_promoted_batch_takes_the_places_of_the_runs_of_all_its_dates() -> Non
     assert [run.overridden_by for run in manager.runs("d") if run.state == "overridden"] == [batch] * 3
 
 
+@pytest.mark.parametrize("batch", ["of the preview", "that is active"])
+def test_nothing_is_promoted_while_a_run_is_active_on_any_date_of_a_batch(batch: str) -> None:
+    manager = InMemoryManager(dag_spec("d", "a", batchable=True))
+    clones = FakeClones(manager)
+    manager.backfill("d", days("2023-01-01", 4))
+    manager.drain()
+    preview_id = a_preview(manager, batch=3 if batch == "of the preview" else 1)
+    manager.drain()
+    before, manager.script = standing(manager), never
+    first, n = ("2023-01-02", 1) if batch == "of the preview" else ("2022-12-31", 3)
+    manager.backfill("d", days(first, n), reprocess="completed", batch=n)
+    manager.drain()
+    (key,) = manager.running
+    message = refused(manager, request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    assert message == f"Run {key[1]} of DAG d is running on a date of this preview; promote it when that has ended."
+    assert clones.promoted == [] and len(standing(manager)) == len(before) + 1
+    manager.finish(key, Succeeded())
+    manager.drain()
+    accepted(manager, request_kinds.BACKFILL_PROMOTE, backfill_id=preview_id)
+    assert not [run for run in manager.runs("d") if run.run_type == "preview"]
+
+
 def check_promoted(manager: InMemoryManager, preview_id: str) -> None:
     new = [f"preview__{preview_id}__2023-01-0{n}T00:00:00Z" for n in (1, 2, 3)]
     current = [run for run in standing(manager) if run[1] != "overridden"]
@@ -282,3 +306,30 @@ def test_a_preview_that_goes_on_since_it_was_found_old_does_not_expire() -> None
     manager.drain()
     assert any(key[1].startswith("preview__") for key in manager.running)
     assert (manager.row(preview_id).preview_outcome, list(clones.deleted)) == (None, [])
+
+
+def test_a_preview_expires_as_a_whole_and_not_while_any_of_its_backfills_runs_or_has_ended_lately() -> None:
+    manager = InMemoryManager(
+        SPEC, dag_spec("reader", "c"), script=lambda it: None if it.task.task_id == "c" else Succeeded()
+    )
+    clones, week = FakeClones(manager), timedelta(days=7)
+    preview_id = a_preview(manager, 1)
+    tree = {"parents_json": json.dumps([preview_id]), "preview_id": preview_id}
+    below = manager.backfill("reader", days("2023-01-01", 1), **tree)
+    manager.drain()
+    manager.clock.advance(days=8)
+    assert (manager.row(preview_id).state, manager.row(below).state) == (s.SUCCESS, s.RUNNING)
+    assert expired(manager.store, manager.clock.now() - week) == []
+    manager.events.put(PreviewsExpired((preview_id,)))  # found before it was retried
+    manager.drain()
+    assert (manager.row(preview_id).preview_outcome, clones.deleted) == (None, [])
+    (key,) = manager.running
+    manager.finish(key, Succeeded())
+    manager.drain()
+    assert manager.row(below).state == s.SUCCESS and expired(manager.store, manager.clock.now() - week) == []
+    manager.clock.advance(days=8)
+    assert expired(manager.store, manager.clock.now() - week) == [preview_id]
+    manager.events.put(PreviewsExpired((preview_id,)))
+    manager.drain()
+    assert clones.deleted == [preview_id]
+    assert {manager.row(one).preview_outcome for one in (preview_id, below)} == {"expired"}

@@ -10,7 +10,7 @@ from support.scenarios import accepted, dies_after, nothing_hangs, refused
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
-from backfill_manager.model.records import BackfillItem, DagRun
+from backfill_manager.model.records import AUTO_BATCH, BackfillItem, DagRun
 from backfill_manager.store.base import matching
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -74,6 +74,17 @@ def test_a_version_that_does_not_go_with_its_settings_is_refused_and_nothing_cha
     manager.add_dag(dag_spec("d", "other"))
     assert why in refused(manager, "backfill.retry", backfill_id=backfill, latest_version=True)
     assert (manager.row(backfill).state, manager.row(backfill).dag_version) == (s.FAILED, 1)
+
+
+def test_batches_that_size_themselves_become_single_items_with_a_version_that_is_not_batchable() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", batchable=True), script=first_version_fails)
+    backfill = manager.backfill("d", JANUARY, batch=AUTO_BATCH)
+    nothing_hangs(manager)
+    manager.add_dag(dag_spec("d", "a"))
+    accepted(manager, "backfill.retry", backfill_id=backfill, latest_version=True)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 3}
+    assert [(run.dag_version, run.items) for run in manager.runs("d") if run.state == s.SUCCESS] == [(2, 1)] * 3
 
 
 def test_a_retry_of_a_parent_names_the_backfills_below_that_failed() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from support.scenarios import Killed, Mortal, accepted, clear, refused
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import AccessedTable, Failed, Succeeded, TaskLaunch
 from backfill_manager.execution.promote_revert.preview_parts import WriteOfTry
-from backfill_manager.execution.promote_revert.revert import Reverted
+from backfill_manager.execution.promote_revert.revert import Reverted, WrittenTable
 from backfill_manager.manager.operations.reverts import readers
+from backfill_manager.manager.tick_context import RevertJob
 from backfill_manager.model.records import DagRun, Response, TableAccess
 from backfill_manager.planning.backfill_plan import existing_runs
 from backfill_manager.queries.runs import timeline
@@ -166,13 +168,49 @@ def test_the_batch_counts_again_whose_rows_are_back() -> None:
     assert run_of(manager, SECOND).is_undone and planned_states(manager) == []
 
 
-def test_a_batch_that_was_not_whole_does_not_count_again() -> None:
+@pytest.mark.parametrize("batch", ["of chosen tasks", "that was marked failed", "that is reverted itself"])
+def test_a_batch_does_not_count_again(batch: str) -> None:
     manager, _ = a_ground(dag_spec("d", "a", "b", batchable=True))
-    done(manager, 3, batch=3, tasks="a")
+    done(manager, 3, batch=3, tasks="a" if batch == "of chosen tasks" else None)
     manager.backfill("d", days("2023-01-02", 1), reprocess="completed")
     manager.drain()
+    if batch == "that was marked failed":
+        accepted(manager, request_kinds.RUN_MARK, dag_id="d", run_id=FIRST, state="failed")
+    if batch == "that is reverted itself":
+        revert(manager, FIRST)
     revert(manager, SECOND)
-    assert run_of(manager, SECOND).is_undone
+    assert run_of(manager, SECOND).is_undone and not [
+        state for run_id, state, _ in planned_states(manager) if run_id == SECOND
+    ]
+
+
+def test_the_tables_that_a_backfill_has_written_are_reverted_each_to_before_the_first_write() -> None:
+    written = {
+        "01-01": [("t", "file:/w/t", 5), ("u", "file:/w/u", 2), (None, "file:/w/unnamed", 1), ("files", None, None)],
+        "01-02": [("t", "file:/w/t", 3), ("u", "file:/w/u", None)],
+    }
+    read = AccessedTable("read", "source", "file:/w/source", 1, table_id="source")
+
+    def script(launch: TaskLaunch) -> None:
+        (tables,) = (tables for day, tables in written.items() if day in launch.run.run_id)
+        writes = [AccessedTable("write", name, path, version, table_id=path) for name, path, version in tables]
+        manager.finish(launch.key, Succeeded(), tables=[read, *writes])
+
+    manager = InMemoryManager(SPEC, script=script)
+    tables = FakeTables(manager)
+    began = manager.clock.now()
+    backfill_id = manager.backfill("d", days("2023-01-01", 2), max_active_runs=1)
+    manager.tick()
+    manager.clock.advance(hours=1)
+    manager.drain()
+    assert [run.created_at - began for run in manager.runs("d")] == [timedelta(0), timedelta(hours=1)]
+    accepted(manager, request_kinds.BACKFILL_REVERT, backfill_id=backfill_id, dry_run=False)
+    ((*found,),) = [job.tables for job in tables.jobs if isinstance(job, RevertJob)]
+    assert found == [
+        WrittenTable("t", "file:/w/t", 3, began),
+        WrittenTable("u", "file:/w/u", None, began),  # of one of its writes the version is not known
+        WrittenTable("file:/w/unnamed", "file:/w/unnamed", 1, began),
+    ]
 
 
 def test_a_reverted_run_is_kept_as_it_was() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from support.run_operations import FIRST, JANUARY, THREE, done, states_of
 from support.scenarios import (
     accepted,
     at,
+    clear,
+    dies_after,
     key_of,
     never,
     nothing_hangs,
@@ -195,3 +198,36 @@ def test_a_task_run_by_hand_survives_a_crash_as_itself() -> None:
     nothing_hangs(manager)
     (run,) = manager.store.read(DagRun)
     assert (run.state, states_of(manager, run.run_id)) == (s.SUCCESS, {"b": s.SUCCESS})
+
+
+@pytest.mark.parametrize("tables", range(6))
+def test_a_task_run_by_hand_runs_once_wherever_its_manager_is_killed(tables: int) -> None:
+    manager = InMemoryManager(THREE)
+    for task_id in ("b", "c"):  # at the same instant
+        manager.ask("task.run", dag_id="d", task_id=task_id, logical_date="2013-01-01T00:00:00Z")
+    dies_after(manager, tables)
+    nothing_hangs(manager)
+    runs = manager.runs("d")
+    answers = {answer.object_id for answer in manager.store.read(Response) if answer.outcome == "accepted"}
+    assert {run.run_id for run in runs} == answers and len(answers) == 2
+    assert sorted(task for run in runs for task in states_of(manager, run.run_id).items()) == [
+        ("b", s.SUCCESS),
+        ("c", s.SUCCESS),
+    ]
+
+
+def test_a_date_of_two_batches_is_taken_while_the_one_that_began_earlier_runs_again() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", batchable=True))
+    first, second = days("2013-01-01", 3), days("2013-01-02", 3)
+    for intervals in (first, second):
+        manager.backfill("d", intervals, batch=3, reprocess="completed")
+        manager.drain()
+    batch, later = manager.runs("d")
+    assert [run.items for run in (batch, later)] == [3, 3]
+    trigger = {"dag_id": "d", "logical_date": "2013-01-03T00:00:00Z", "conf": {}}
+    manager.script = never
+    accepted(manager, "tasks.clear", **clear("d", run_ids=[batch.run_id]))
+    assert f"{batch.run_id}, which processes 3 intervals together" in refused(manager, "dag.trigger", **trigger)
+    manager.finish(key_of(manager, batch.run_id), Succeeded())
+    manager.drain()
+    accepted(manager, "dag.trigger", **trigger)

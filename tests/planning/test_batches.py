@@ -59,6 +59,11 @@ def test_dates_without_a_length_never_join() -> None:
     assert next_batch(same, 5) == 1
 
 
+def test_partitions_never_join() -> None:
+    partitions = [item(n, None, key=key) for n, key in enumerate("abc", 1)]
+    assert batches(as_table(partitions), 5, run_backwards=False).to_pylist() == [1, 2, 3]
+
+
 Plan = list[tuple[int, int, bool]]  # start and length in days; is it pending
 
 

@@ -144,6 +144,11 @@ def test_changes_without_statistics_may_have_touched_every_interval_written_befo
     assert found(judged(2, log, version=[4, 5])) == {0: ["unknown"]}
 
 
+def test_a_table_whose_log_can_not_be_read_has_not_changed_since_its_present_version() -> None:
+    log = table(why_unknown="no reader")
+    assert found(judged(2, log, counted=np.array([7, 7]), version=[8, 9])) == {0: ["unknown"]}
+
+
 def test_outdated_by_an_input() -> None:
     bronze = TableLog(version=9, kind="timestamp", changes=changes((5, 100, 110, True), (7, 250, 350)))
     one = Input("bronze", bronze, days(4), access(4, version=[5, 4, 6, NONE]))
@@ -160,6 +165,34 @@ def test_fewer_rows_than_usual_are_reported_and_nothing_else_follows() -> None:
     assert next(result.gaps()).usual_rows == 10
     assert not result.is_missing.any()
     assert found(judged(4, table((0, 1, 1), (100, 101, 50), (200, 201, 50), (300, 301, 50)))) == {}, "too few to say"
+
+
+@pytest.mark.parametrize(
+    ("rows", "reported"),
+    [
+        pytest.param([10] * 6 + [5] + [10] * 6, [], id="half of it is no fewer"),
+        pytest.param([10] * 6 + [1] + [10] * 6, [6], id="a single row is"),
+        pytest.param([10, 10, 10, 4, 10, 10], [3], id="five others are enough"),
+        pytest.param([10, 10, 4, 10, 10], [], id="four others are too few"),
+        pytest.param([2, *[4] * 7, 3, *[10] * 7, 2], [8, 16], id="seven on either side count"),
+        pytest.param([10, 0, 10, 0, 10, 0, 4, 0, 10, 0, 10, 0], [6], id="an empty one does not count"),
+    ],
+)
+def test_when_rows_are_fewer_than_usual(rows: list[int], reported: list[int]) -> None:
+    log = table(*((n * DAY, n * DAY + 1, count) for n, count in enumerate(rows) if count))
+    assert np.flatnonzero(judged(len(rows), log).flags["fewer_rows"]).tolist() == reported
+
+
+def test_intervals_that_are_not_done_or_not_wholly_counted_do_not_tell_what_is_usual() -> None:
+    of_files = [(n * DAY, n * DAY + 1, 1 if n > 5 else 4 if n == 3 else 10) for n in range(12)]
+    not_done = judged(12, table(*of_files), done=[n < 6 for n in range(12)], written=True)
+    assert found(not_done) == {3: ["fewer_rows"]}
+    assert found(judged(12, table(*of_files, (6 * DAY, 12 * DAY, 600)))) == {3: ["fewer_rows"]}
+
+
+def test_a_number_of_rows_that_is_not_known_is_left_out() -> None:
+    (gap,) = judged(1, table((0, 1, 3), (50, 150, 8)), done=False).gaps()
+    assert (gap.finding, gap.rows, gap.usual_rows) == ("no_run", None, None)
 
 
 HOUR_US = 3600 * 1_000_000
@@ -185,6 +218,7 @@ def test_days_are_compared_with_the_same_weekday() -> None:
     assert fewer(axis, rows) == []
     rows[19], rows[21] = 4, 20  # a Saturday and a Monday
     assert fewer(axis, rows) == [19, 21]
+    assert fewer(Axis(axis.starts[:28], axis.ends[:28]), rows[:28]) == [19, 21]
     assert fewer(Axis(axis.starts[:21], axis.ends[:21]), rows[:21]) == [5, 6, 12, 13, 19, 20], "too few weeks to say"
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from support.sample_state import FilledState
+from support.scenarios import at
 
 from backfill_manager.errors import NotFound
 from backfill_manager.execution.messages import Failed, Succeeded
-from backfill_manager.model.records import Backfill
+from backfill_manager.model.records import Backfill, DagRun
 from backfill_manager.queries.backfill_items import ItemPage, find_item, list_items
 from backfill_manager.queries.backfill_settings import children_of_each, parents_of, settings_now
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dry_run import plan_shown
-from backfill_manager.queries.eta import items_per_minute, with_time_left
+from backfill_manager.queries.eta import Pace, _idle_s, at_pace, has_time_left, items_per_minute, with_time_left
 from backfill_manager.requests import submit
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
@@ -149,6 +151,49 @@ def test_a_time_in_which_no_run_of_it_was_there_is_no_part_of_its_pace(parents: 
     found = {**find_backfill(manager.store, backfill), "parents": json.loads(parents)}
     shown = with_time_left(manager.store, found, manager.clock.now())["time_left_s"]
     assert (shown == left_s) if left_s is not None else shown > 24 * 3600
+
+
+ONE_BY_ONE = {"pending": 4, "running": 1, "batch": 1, "max_active_runs": 2}
+
+
+@pytest.mark.parametrize(
+    ("pace", "settings", "left_s"),
+    [
+        pytest.param(Pace(2.0, 10.0), {}, 10.0, id="its own pace goes first"),
+        pytest.param(Pace(None), {}, None, id="nothing is known"),
+        pytest.param(Pace(None, 10.0), {}, 30.0, id="two runs at once"),
+        pytest.param(Pace(None, 10.0), {"max_active_runs": None}, 50.0, id="one at a time"),
+        pytest.param(Pace(None, 10.0, is_serial=True), {}, 50.0, id="each run waits for the one before it"),
+        pytest.param(Pace(None, 10.0), {"pending": 6, "batch": 3}, 20.0, id="three batches"),
+        pytest.param(Pace(None, 10.0, 3.0), {"batch": "auto"}, 7.5, id="batches of a size that is not known"),
+        pytest.param(Pace(None, 10.0), {"batch": "auto"}, None, id="and no pace of an item either"),
+    ],
+)
+def test_the_time_left_follows_from_a_pace(pace: Pace, settings: dict[str, Any], left_s: float | None) -> None:
+    assert pace.seconds_left({**ONE_BY_ONE, **settings}) == left_s
+
+
+def test_an_end_is_estimated_where_a_backfill_runs_at_any_hour() -> None:
+    backfill = {**ONE_BY_ONE, "state": "running", "waits_until": None, "window": None}
+    for settings in ({"state": "paused"}, {"pending": 0, "running": 0}, {"waits_until": "2024-01-01T20:00:00Z"}):
+        assert not has_time_left({**backfill, **settings})
+    assert has_time_left(backfill)
+    found = at_pace(backfill, Pace(2.04), at("2024-01-01T00:00:00.9"))
+    assert (found["time_left_s"], found["finishes_at"]) == (10.2, "2024-01-01T00:00:11Z")
+    found = at_pace({**backfill, "window": "20:00-06:00"}, Pace(2.04), at("2024-01-01"))
+    assert (found["time_left_s"], found["finishes_at"]) == (10.2, None)
+    assert at_pace(backfill, Pace(None), at("2024-01-01")) == backfill
+
+
+def test_a_short_run_beside_a_long_one_is_not_followed_by_a_pause() -> None:
+    def run(begin_s: int, end_s: int | None) -> DagRun:
+        begin = at("2024-01-01") + timedelta(seconds=begin_s)
+        end = None if end_s is None else at("2024-01-01") + timedelta(seconds=end_s)
+        return DagRun("d", f"r{begin_s}", "backfill", "success", 1, begin_s, created_at=begin, ended_at=end)
+
+    since, now = at("2024-01-01"), at("2024-01-01T01:00")
+    assert _idle_s([run(0, 1000), run(10, 20), run(1060, 2000), run(2061, None)], since, now) == 61.0
+    assert _idle_s([run(0, 1000)], since, now) == 2600.0
 
 
 def plan_of(n: int, skipped: dict[int, str]) -> dict[str, Any]:

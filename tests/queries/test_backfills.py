@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from support.sample_state import DAY, FilledState
 
@@ -83,6 +85,34 @@ def test_a_backfill_that_waits_for_its_answer_is_queued(state: FilledState) -> N
     assert find_backfill(state.store, "b1") == {**listed, "conf": {}, "overrides": {}}
     assert list_backfills(state.store, BackfillFilter(in_states=["running"])).items == []
     assert list_backfills(state.store, BackfillFilter("other")).items == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "pages"),
+    [(2, ["w3 w2", "w1 c2", "c1"]), (3, ["w3 w2 w1", "c2 c1"]), (4, ["w3 w2 w1 c2", "c1"]), (5, ["w3 w2 w1 c2 c1"])],
+)
+def test_the_pages_of_a_list_begin_with_the_backfills_that_wait(
+    state: FilledState, limit: int, pages: list[str]
+) -> None:
+    for backfill_id in ("c1", "c2", "w1", "w2", "w3"):
+        state.clock.at += DAY
+        (state.requested if backfill_id.startswith("w") else state.backfill)(backfill_id)
+    found, after = [], None
+    while not found or after is not None:
+        items, after = list_backfills(state.store, limit=limit, after=after)
+        found.append(" ".join(one["backfill_id"] for one in items))
+    assert found == pages
+
+
+def test_backfills_are_chosen_by_kind_whether_they_wait_or_not(state: FilledState) -> None:
+    state.backfill("made")
+    state.backfill("dates", config_json=json.dumps({"type": "dates", "dates": ["2013-01-01T05:00:00Z"]}))
+    state.requested("waits")
+    chosen = {
+        kind: list_backfills(state.store, BackfillFilter(kind=kind)).items for kind in ("schedule", "dates", "stale")
+    }
+    found = {kind: [one["backfill_id"] for one in items] for kind, items in chosen.items()}
+    assert found == {"schedule": ["waits", "made"], "dates": ["dates"], "stale": []}
 
 
 def test_a_backfill_that_exists_already_is_not_listed_twice_while_its_answer_is_under_way(state: FilledState) -> None:

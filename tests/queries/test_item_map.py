@@ -54,6 +54,11 @@ def test_there_are_never_more_cells_than_can_be_drawn(items: int, per: int) -> N
     assert items <= per * MAX_CELLS
 
 
+@pytest.mark.parametrize(("items", "per"), [(MAX_CELLS, 1), (MAX_CELLS + 1, 10)])
+def test_the_cells_of_a_part_are_as_small_as_its_length_allows(items: int, per: int) -> None:
+    assert item_map(table_of(["success"] * items, first=5001), 5001, 5000 + items).per == per
+
+
 def test_a_single_failure_among_thousands_is_seen() -> None:
     states = ["success"] * 5000
     states[4321] = "failed"
@@ -95,6 +100,10 @@ def test_the_same_in_few_rows_for_reading() -> None:
         ((620_007, 620_007), 1_000_000, [(1, 1_000_000), (620_001, 621_000)]),
         ((123_451, 123_460), 10_000_000, [(1, 10_000_000), (120_001, 130_000)]),
         ((995, 1005), 1_000_000, [(1, 1_000_000)]),  # across two cells: only all of it holds both
+        ((10, 11), 20_000, [(1, 20_000)]),
+        ((1, 9), 20_000, [(1, 20_000), (1, 10)]),
+        ((11, 15), 20_000, [(1, 20_000), (11, 20)]),
+        ((19, 20), 20_000, [(1, 20_000), (11, 20)]),
     ],
 )
 def test_the_way_back_from_a_range_leads_through_the_cells_that_hold_it(

@@ -24,7 +24,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import Call, PreviewJob
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, RunKey, TableAccess
-from backfill_manager.planning.timeline import TimelineWindow, timeline_key
+from backfill_manager.planning.timeline import TimelineWindow, runs_meet, timeline_key
 from backfill_manager.schemas import commands, errors
 from backfill_manager.store.base import Condition, Store, matching
 
@@ -94,16 +94,10 @@ def is_open(store: Store, preview_id: str) -> bool:
 
 def expired(store: Store, before: datetime) -> list[str]:
     """Previews of which all backfills have ended before that, and that nobody has promoted or discarded."""
-    trees = defaultdict[str, list[Backfill]](list)
-    ended = matching(state=sorted(s.BACKFILL_FINISHED))
-    unended = [Condition("preview_id", "not_null"), Condition("preview_outcome", "is_null")]
-    for row in store.read(Backfill, [*ended, *unended]):
-        trees[row.preview_id or ""].append(row)
-    return [
-        preview_id
-        for preview_id, tree in sorted(trees.items())
-        if len(tree) == len(tree_of(store, preview_id)) and all((row.completed_at or before) < before for row in tree)
-    ]
+    ends = defaultdict[str, list[datetime | None]](list)  # None: it has not ended
+    for row in store.read(Backfill, [Condition("preview_id", "not_null"), Condition("preview_outcome", "is_null")]):
+        ends[row.preview_id or ""].append(row.completed_at)
+    return [one for one, tree in sorted(ends.items()) if all(at is not None and at < before for at in tree)]
 
 
 def _take_places(state: ManagerState, store: Store, dag_id: str, runs: Iterable[DagRun]) -> list[str]:
@@ -184,11 +178,11 @@ def _check_promotion(
     runs = successful_runs(store, command.backfill_id)
     if not runs:
         raise Refused(f"Preview {command.backfill_id} has no successful run: there is nothing to promote.")
-    places = {(run.dag_id, timeline_key(run.logical_date, run.partition_key)) for run in runs}
     for live in state.runs.values():
         row = live.row
-        place = row.dag_id, timeline_key(row.logical_date, row.partition_key)
-        if row.run_type in s.TIMELINE_RUN_TYPES and place in places:
+        if row.run_type in s.TIMELINE_RUN_TYPES and any(
+            run.dag_id == row.dag_id and runs_meet(run, row) for run in runs
+        ):
             raise errors.PREVIEW_MEETS_RUN(run_id=row.run_id, dag_id=row.dag_id, state=row.state)
 
 

@@ -127,7 +127,7 @@ class RequestHandler:
     def _plan(self, payload: commands.CreateBackfillPayload, call: Call) -> Answer | None:
         backfill_id, command = payload.backfill_id, payload.ask
         is_new = call.request.kind == request_kinds.BACKFILL_CREATE
-        if is_new and (backfill_id in self._state.backfills or self._backfills.stored(backfill_id)):
+        if is_new and self._backfills.stored(backfill_id):
             return backfill_id, f"backfill {backfill_id} exists already"
         if backfill_id in self._unanswered.values():
             return None  # sent twice: answered when the first one was

@@ -30,7 +30,7 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import Backfill, DagRun, RunKey, TableAccess
 from backfill_manager.planning.recent_runs import with_partial_marked
-from backfill_manager.planning.timeline import CURRENT_RUNS
+from backfill_manager.planning.timeline import CURRENT_RUNS, runs_meet
 from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, without_reverted
 from backfill_manager.schemas import commands, errors
 from backfill_manager.store.base import Condition, Store, matching, spanning
@@ -148,18 +148,9 @@ def _refuse_active(state: ManagerState, runs: Iterable[DagRun], what: str) -> No
             of_dag[live.row.dag_id].append(live.row)
     for run in runs:
         for row in of_dag[run.dag_id]:
-            if _same_place(run, row):
+            if runs_meet(run, row):
                 of_it = what[0].lower() + what[1:]
                 raise errors.REVERT_MEETS_RUN(run_id=row.run_id, dag_id=row.dag_id, state=row.state, what=of_it)
-
-
-def _same_place(run: DagRun, other: DagRun) -> bool:
-    if run.partition_key is not None or other.partition_key is not None:
-        return run.partition_key == other.partition_key
-    start, end, other_start, other_end = run.interval_start, run.interval_end, other.interval_start, other.interval_end
-    if start is None or end is None or other_start is None or other_end is None:
-        return True
-    return run.logical_date == other.logical_date or (start < other_end and other_start < end)
 
 
 def _tables(store: Store, runs: Sequence[DagRun]) -> tuple[WrittenTable, ...]:
