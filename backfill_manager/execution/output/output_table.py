@@ -38,6 +38,7 @@ _WITHOUT_COMMIT: Final = re.compile(r"\..*|\d{20}\.crc|_staged_commits")  # temp
 _HADOOP_CHECKSUM: Final = re.compile(r"\..*\.crc")
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CREATIONS: Final = 3
+MAX_COMMITS_LOOKED_AT: Final = 200  # for a restore, by a try that finds its write in the table: others commit meanwhile
 _LOG_IN_THE_WAY: Final = (
     "DELTA_TABLE_NOT_FOUND", "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION", "DELTA_CANNOT_CREATE_LOG_PATH",
     "java.io.FileNotFoundException",
@@ -289,12 +290,35 @@ class TableState:
         return int(version.get()) if version.isDefined() else None
 
     def has_landed(self, transaction: str, generation: int) -> bool:
-        """Whether this generation of a write is in the table. `AbandonedTry` if a later one is."""
+        """Whether this generation of a write is in the table. `AbandonedTry` if a later one is; `InvalidInput` if somebody has
+        restored an older version of the table since, in which it is not."""
         recorded = self.recorded(transaction)
         if recorded is not None and recorded > generation:
             anew = "this task was cleared and has written anew since this try began"
             raise AbandonedTry(f"{self.name}: {anew}; nothing was written")
-        return recorded == generation
+        has_landed = recorded == generation
+        if has_landed and (restore := self._undone_by(transaction)) is not None:
+            raise InvalidInput(
+                f"{self.name}: an earlier try of this run had written it, and version {restore} of the table has restored an "
+                "older one since. Clear this task: it then writes again"
+            )
+        return has_landed
+
+    def _undone_by(self, transaction: str) -> int | None:
+        """The version that has restored one from before this transaction, which Delta keeps all the same: what it wrote is not
+        there, and Delta takes no other. A restore by time counts as one. None: there is none, as far back as is looked."""
+        restored: dict[int, int] = {}
+        for version in range(self.version, max(self.version - MAX_COMMITS_LOOKED_AT, -1), -1):
+            try:
+                actions = self._actions(version)
+            except Py4JJavaError:  # deleted, as the retention says
+                return None
+            if any(action.get("txn", {}).get("appId") == transaction for action in actions):
+                return _restore_that_undid(version, self.version, restored)
+            infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
+            if (info := next(infos, {})).get("operation") == "RESTORE":
+                restored[version] = int(info["operationParameters"].get("version") or -1)
+        return None
 
     def refuse_misfits(self, call: str, rows: DataFrame, adds_columns: bool) -> None:
         """`InvalidInput` if the rows have columns that the table lacks and that are not to be added, or columns of other types:
@@ -419,6 +443,16 @@ class TableState:
                 size = next((int(metrics[name]) for name in _BYTES if name in metrics), None)
                 return Commit(int(version_and_actions._1()), _rows_in(metrics), size, *parts)
         return None
+
+
+def _restore_that_undid(commit: int, now: int, restored: Mapping[int, int]) -> int | None:
+    """`restored`: by version of a restore the one that it has restored. The first on the way back from `now` that leads past the
+    `commit`; None if the commit is still in effect."""
+    while now > commit:
+        if restored.get(now, now) < commit:
+            return now
+        now = restored.get(now, now - 1)
+    return None
 
 
 def settings_in(metadata: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
