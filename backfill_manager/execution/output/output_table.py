@@ -315,9 +315,9 @@ class TableState:
                 return None
             if any(action.get("txn", {}).get("appId") == transaction for action in actions):
                 return _restore_that_undid(version, self.version, restored)
-            infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
-            if (info := next(infos, {})).get("operation") == "RESTORE":
-                restored[version] = int(info["operationParameters"].get("version") or -1)
+            for info in (action["commitInfo"] for action in actions if "commitInfo" in action):
+                if info.get("operation") == "RESTORE":
+                    restored[version] = int(info["operationParameters"].get("version") or -1)
         return None
 
     def refuse_misfits(self, call: str, rows: DataFrame, adds_columns: bool) -> None:
