@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+MAX_COMMITS_LOOKED_AT: Final = 200  # for a restore, by a try that finds its write in the table: others commit meanwhile
+
+
 @dataclass(frozen=True)
 class CommitMark:
     """What a commit carries, so that it lands once and is found again."""
@@ -87,12 +90,35 @@ class TableState:
         return int(version.get()) if version.isDefined() else None
 
     def has_landed(self, transaction: str, generation: int) -> bool:
-        """Whether this generation of a write is in the table. `AbandonedTry` if a later one is."""
+        """Whether this generation of a write is in the table. `AbandonedTry` if a later one is; `InvalidInput` if somebody has
+        restored an older version of the table since, in which it is not."""
         recorded = self.recorded(transaction)
         if recorded is not None and recorded > generation:
             anew = "this task was cleared and has written anew since this try began"
             raise AbandonedTry(f"{self.name}: {anew}; nothing was written")
-        return recorded == generation
+        has_landed = recorded == generation
+        if has_landed and (restore := self._undone_by(transaction)) is not None:
+            raise InvalidInput(
+                f"{self.name}: an earlier try of this run had written it, and version {restore} of the table has restored an "
+                "older one since. Clear this task: it then writes again"
+            )
+        return has_landed
+
+    def _undone_by(self, transaction: str) -> int | None:
+        """The version that has restored one from before this transaction, which Delta keeps all the same: what it wrote is not
+        there, and Delta takes no other. A restore by time counts as one. None: there is none, as far back as is looked."""
+        restored: dict[int, int] = {}
+        for version in range(self.version, max(self.version - MAX_COMMITS_LOOKED_AT, -1), -1):
+            try:
+                actions = self._actions(version)
+            except Py4JJavaError:  # deleted, as the retention says
+                return None
+            if any(action.get("txn", {}).get("appId") == transaction for action in actions):
+                return _restore_that_undid(version, self.version, restored)
+            for info in (action["commitInfo"] for action in actions if "commitInfo" in action):
+                if info.get("operation") == "RESTORE":
+                    restored[version] = int(info["operationParameters"].get("version") or -1)
+        return None
 
     def refuse_misfits(self, call: str, rows: DataFrame, adds_columns: bool) -> None:
         """`InvalidInput` if the rows have columns that the table lacks and that are not to be added, or columns of other types:
@@ -232,3 +258,13 @@ def _rows_in(metrics: dict[str, str]) -> int | None:
     if "numOutputRows" not in metrics:
         return None
     return int(metrics["numOutputRows"]) - int(metrics.get("numCopiedRows", 0))
+
+
+def _restore_that_undid(commit: int, now: int, restored: Mapping[int, int]) -> int | None:
+    """`restored`: by version of a restore the one that it has restored. The first on the way back from `now` that leads past the
+    `commit`; None if the commit is still in effect."""
+    while now > commit:
+        if restored.get(now, now) < commit:
+            return now
+        now = restored.get(now, now - 1)
+    return None
