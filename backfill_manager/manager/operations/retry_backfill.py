@@ -58,18 +58,20 @@ def retry_backfill(state: ManagerState, store: Store, command: RetryBackfill, ca
     if chosen and retried[0].depends_on_past:
         _refuse_gap(store, retried[0].row, chosen)
     texts = [_retry(state, retried[0], call, chosen, ranges), *(_retry(state, live, call) for live in retried[1:])]
-    if below and not command.downstream:
-        names = ", ".join(f"{live.row.backfill_id} of {live.row.dag_id}" for live in below)
-        texts.append(f"downstream of it failed too, and not retried: {names}")
     still_active = (state.backfills[row.backfill_id] for row in all_below if row.backfill_id in state.backfills)
-    active_failed = [live.row for live in still_active if live not in retried and live.counts[s.FAILED]]
-    if active_failed:
-        names = ", ".join(f"{row.backfill_id} of {row.dag_id}" for row in active_failed)
-        texts.append(f"downstream of it, still active, and so its failed items not retried: {names}")
-    cancelled = [row for row in all_below if row.state == s.CANCELLED] if command.downstream else []
-    if cancelled:
-        names = ", ".join(f"{row.backfill_id} of {row.dag_id}" for row in cancelled)
-        texts.append(f"downstream of it, cancelled, and so not retried: {names}")
+    left_out = {
+        "downstream of it failed too, and not retried": [] if command.downstream else [live.row for live in below],
+        "downstream of it, still active, and so its failed items not retried": [
+            live.row for live in still_active if live not in retried and live.counts[s.FAILED]
+        ],
+        "downstream of it, cancelled, and so not retried": (
+            [row for row in all_below if row.state == s.CANCELLED] if command.downstream else []
+        ),
+    }
+    for why, rows_left in left_out.items():
+        if rows_left:
+            names = ", ".join(f"{row.backfill_id} of {row.dag_id}" for row in rows_left)
+            texts.append(f"{why}: {names}")
     return backfill_id, "; ".join(texts)
 
 
