@@ -117,7 +117,7 @@ def stop(
         if clock.monotonic() >= until:
             raise BackfillManagerError(
                 f"The manager of term {row.term} (pid {row.pid} on {row.host}) was asked to stop and still runs after "
-                f"{timeout:g} s. It may be waiting for running tasks; see `bfm manager status`."
+                f"{timeout:g} s. It may be waiting for running tasks, or for Spark to start; see `bfm manager status`."
             )
         context.pause(STOP_POLL_INTERVAL_S)
     context.out.print_result({"stopped": True, "term": row.term}, f"The manager of term {row.term} has stopped.")
