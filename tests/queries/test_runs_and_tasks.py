@@ -94,6 +94,7 @@ def test_a_run_is_found_by_id_beginning_date_or_as_the_latest(state: FilledState
         pytest.param("e/x", "e", ("e", "x"), id="which may be named again"),
         pytest.param("d/latest", None, ("d", "x__2"), id="the newest of a DAG"),
         pytest.param("e/manual__a", None, ("f", "e/manual__a"), id="an id that holds a slash"),
+        pytest.param("manual__eu/w", None, ("f", "manual__eu/west"), id="the beginning of one"),
         pytest.param("gone/x", None, None, id="no DAG"),
         pytest.param("d/x", "e", None, id="another DAG than the one that is chosen"),
         pytest.param("x", None, None, id="of two DAGs"),
@@ -104,7 +105,7 @@ def test_what_a_run_is_called_with_and_without_its_dag(
 ) -> None:
     store, conf = MemoryStore(), '{"full": true}'
     store.init()
-    keys = [("d", "x"), ("d", "x__2"), ("e", "x"), ("e", "manual__a"), ("f", "e/manual__a")]
+    keys = [("d", "x"), ("d", "x__2"), ("e", "x"), ("e", "manual__a"), ("f", "e/manual__a"), ("f", "manual__eu/west")]
     store.write(
         [DagRun(*key, "manual", "success", 1, n, created_at=NEW_YEAR, conf_json=conf) for n, key in enumerate(keys)]
     )
