@@ -142,8 +142,10 @@ def parse_outcome(result: Mapping[str, Any], *, dry_run: bool) -> str:
     errors = f"; {plural(len(result['errors']), 'file')} could not be read" if result["errors"] else ""
     gone = result.get("still_active")
     still_active = f"; no longer defined, but still active: {name_list(gone)}" if gone else ""
+    of_airflow = result.get("airflow_files")
+    passed_over = f"; of Airflow, and not read: {name_list(of_airflow)}" if of_airflow else ""
     unknown = unknown_pools(one["pool"] for one in result.get("unknown_pools", ()))
-    return f"bundle {result['bundle']}: {changes} ({looked_at}){errors}{still_active}{unknown}"
+    return f"bundle {result['bundle']}: {changes} ({looked_at}){errors}{still_active}{passed_over}{unknown}"
 
 
 def window(hours: str | None, zone: str | None) -> str | None:

@@ -51,6 +51,7 @@ class SubmissionResult:
     unknown_pools: tuple[UnknownPool, ...] = ()  # of the DAGs that changed; on request, of all that were parsed
     # On request: ids of DAGs that no file makes any more, and that were not deactivated.
     still_active: tuple[str, ...] = ()
+    airflow_files: tuple[str, ...] = ()  # on request: files of Airflow, which are not read
 
     def to_json_document(self) -> dict[str, Any]:
         return {
@@ -62,6 +63,7 @@ class SubmissionResult:
             "errors": [{"file": e.file, "line": e.line, "message": e.message} for e in self.errors],
             "unknown_pools": [asdict(one) for one in self.unknown_pools],
             "still_active": list(self.still_active),
+            "airflow_files": list(self.airflow_files),
         }
 
 
@@ -191,6 +193,7 @@ class DagCatalog:
                 for pool, tasks in DagSpec.from_json(text).unknown_pools(pools or ()).items()
             ),
             still_active=tuple(sorted(row.dag_id for row in gone if isinstance(row, DagRow) and not row.is_active)),
+            airflow_files=submission.airflow_files,
         )
 
     def _change(self, now: DagRow) -> DagChange:

@@ -70,6 +70,7 @@ class Submission:
     settings_json: str | None = None  # how the bundle is read: configuration and manifest together
     reader_json: str | None = None  # what made the DAGs of its files, where it was a parser's own `read` (DagVersion)
     python: str | None = None  # the interpreter that read its files, for their tasks; None: the manager's
+    airflow_files: tuple[str, ...] = ()  # on request: files of Airflow that were passed over
 
     def covers_file(self, file: str) -> bool:
         for path in paths_to(file):

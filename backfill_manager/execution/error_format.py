@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pyspark.errors import AnalysisException
 
 MAX_ERROR_CHARS: Final = 500
-_HERE: Final = str(Path(__file__).parent)
+_PACKAGE: Final = str(Path(__file__).parents[1])
+_OF_RETRIES: Final = ("/tenacity/", "/concurrent/futures/")
 
 
 def one_line(error: BaseException, known: tuple[Known, ...] = ()) -> str:
@@ -44,11 +45,17 @@ def silence_query_loggers() -> None:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The traceback from the task's own code on, without the frames of this package (and of its retries) that led there."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_next is not None:
-        file = frames.tb_frame.f_code.co_filename
-        if not file.startswith(_HERE) and "/tenacity/" not in file:
-            break
-        frames = frames.tb_next
-    return mask_text("".join(traceback.format_exception(type(error), error, frames))).rstrip()
+    """The traceback from the task's own code on, without the frames of this package (and of its retries) that led there. That of
+    one of this package's errors, whose message says all, ends where the task's code called it."""
+    described = traceback.TracebackException(type(error), error, error.__traceback__)
+    own = [number for number, frame in enumerate(described.stack) if not _is_of_this_package(frame.filename)]
+    if own:
+        end = own[-1] + 1 if isinstance(error, BackfillManagerError) else len(described.stack)
+        described.stack = traceback.StackSummary.from_list(described.stack[own[0] : end])
+    else:
+        described.stack = traceback.StackSummary.from_list(described.stack[-1:])
+    return mask_text("".join(described.format())).rstrip()
+
+
+def _is_of_this_package(file: str) -> bool:
+    return file.startswith(_PACKAGE) or any(folder in file for folder in _OF_RETRIES)

@@ -43,9 +43,10 @@ from backfill_manager.execution.spark.session import CONTROL_POOL
 from backfill_manager.execution.spark.spark_health import spark_gone_reason
 from backfill_manager.execution.spark.spark_job_group import SparkJobGroup
 from backfill_manager.execution.spark.spark_status import SparkStatus
+from backfill_manager.execution.task_processes.running_task import RunningTask
 from backfill_manager.execution.task_processes.task_log import LogLines, TaskLogger
 from backfill_manager.execution.task_processes.task_main import TaskOrder
-from backfill_manager.execution.task_processes.task_process import RunningTask, TaskProcesses
+from backfill_manager.execution.task_processes.task_processes import TaskProcesses
 from backfill_manager.execution.tasks.run_task import run_sql_task
 from backfill_manager.model.pools import start_order
 from backfill_manager.processes.fork_server_client import ForkServers

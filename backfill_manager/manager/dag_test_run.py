@@ -34,7 +34,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model import states as s
-from backfill_manager.model.records import DagRun, ImportProblem, TaskInstance, TaskLog
+from backfill_manager.model.records import DagRun, ImportProblem, RunKey, TaskInstance, TaskLog
 from backfill_manager.planning.next_run import interval_from, manual_interval
 from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.processes.fork_server_client import ForkServers
@@ -43,6 +43,7 @@ from backfill_manager.queries.tasks import task_view
 from backfill_manager.requests.checked_payloads import check_place
 from backfill_manager.schemas.json_values import check_sizes
 from backfill_manager.settings import Settings
+from backfill_manager.store.base import Leader
 from backfill_manager.store.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -60,76 +61,18 @@ def run_dag_once(
     default: its first). Returns
     `{"run": ..., "tasks": [...], "logs": [...]}`; the run's state says how it went. `on_line` gets the log's lines as
     they come. `spark` is left running; without one, a session is built and stopped again."""
-    clock, store, state, session = SystemClock(), MemoryStore(), ManagerState(), SparkProvider(settings, spark)
+    clock, store, state = SystemClock(), MemoryStore(), ManagerState()
     store.init()
     leader = LeaderElector(store, clock, lease_s=3600).run_once()
     assert leader is not None
     add_configured_pools(state, settings)
+    check_sizes(conf=conf or {})
     with tempfile.TemporaryDirectory(prefix="bfm-test-") as scratch:
-        check_sizes(conf=conf or {})
         _load_dags(state, settings, Path(scratch), clock.now())
-        if dag_id not in state.catalog.dags:
-            problems = _import_problems(state.catalog.problems.values(), dag_id)
-            raise NotFound("DAG", dag_id, state.catalog.dags, more=problems)
-        spec = state.current_spec(dag_id)
-        if isinstance(logical_date, str):
-            logical_date = parse_date(logical_date, spec.timezone, name="--logical-date")
-        check_place(logical_date, partition_key)
-        check_conf(conf or {}, spec)
-        interval = None if partition_key is not None else _interval(spec, logical_date, clock.now())
-        start, end = interval or (None, None)
-        row = DagRun(
-            dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, timeline_key(start, partition_key)), run_type=s.MANUAL_RUN,
-            state=s.QUEUED, dag_version=state.catalog.dags[dag_id].current_version, run_seq=leader.next_seq(1),
-            created_at=clock.now(), logical_date=start, interval_start=start, interval_end=end,
-            partition_key=partition_key, conf_json=json.dumps(conf or {}),
-        )  # fmt: skip
-        made = make_run(state, row, spec, TimelineWindow())
-        # Its state is empty, so that no table would ever be written; and whoever tests does not want to wait for a retry.
-        tasks = [dataclasses.replace(task, waits_for=(), retry_delay=0.0) for task in made.spec.tasks]
-        made.spec = dataclasses.replace(made.spec, tasks=tuple(tasks))
-        key = made.key
-        events, has_ended, gone = EventQueue(), threading.Event(), list[str]()
-
-        def on_spark_gone(reason: str) -> None:
-            gone.append(reason)
-            events.wake()
-
-        shown = 0
-
-        def show_new_lines() -> bool:
-            nonlocal shown
-            lines = store.read(TaskLog)[shown:]
-            shown += len(lines)
-            for line in lines:
-                on_line(_worded(line))
-            return True
-
-        servers = ForkServers()
-        try:
-            executor = Executor(
-                session.get(state.pools.values()), servers=servers, on_event=events.put, clock=clock, term=leader.term,
-                is_leader=lambda: not has_ended.is_set(), state=identity_of(store, leader.row),
-                slots={pool.name: pool.slots for pool in state.pools.values()}, on_spark_gone=on_spark_gone,
-                find_secret=Secrets(settings.secrets, session.get).find,
-            )  # fmt: skip
-            register_tables(session.get())
-            loop = TickLoop(state, store, leader, clock=clock, executor=executor, events=events)
-            monitors = spark_monitors(session, executor.report_spark_gone, clock)
-            for monitor in monitors:
-                monitor.start()
-            try:
-                loop.run_until(lambda: show_new_lines() and (key not in state.runs or bool(gone)))
-            finally:
-                executor.close(CLOSE_TIMEOUT_S)
-                has_ended.set()
-                for monitor in monitors:
-                    monitor.stop()
-        finally:
-            servers.close()
-            session.stop()
+        key = _make_run(state, dag_id, logical_date, partition_key, conf or {}, leader.next_seq(1), clock.now())
+        spark_gone = _run_until_it_ends(settings, state, store, leader, SparkProvider(settings, spark), key, on_line)
     if key in state.runs:
-        raise SparkGone(f"Spark is gone: {gone[0]}. The run has not finished; what it has written stays.")
+        raise SparkGone(f"Spark is gone: {spark_gone}. The run has not finished; what it has written stays.")
     (run,) = store.read(DagRun)
     lines = sorted(store.read(TaskLog), key=lambda line: (line.at, line.line))
     return {
@@ -137,6 +80,81 @@ def run_dag_once(
         "tasks": [task_view(ti, run) for ti in store.read(TaskInstance, order_by=["started_at"])],
         "logs": [_worded(line) for line in lines],
     }
+
+
+def _make_run(
+    state: ManagerState, dag_id: str, logical_date: datetime | str | None, partition_key: str | None, conf: dict[str, Any],
+    run_seq: int, now: datetime,
+) -> RunKey:  # fmt: skip
+    if dag_id not in state.catalog.dags:
+        problems = _import_problems(state.catalog.problems.values(), dag_id)
+        raise NotFound("DAG", dag_id, state.catalog.dags, more=problems)
+    spec = state.current_spec(dag_id)
+    if isinstance(logical_date, str):
+        logical_date = parse_date(logical_date, spec.timezone, name="--logical-date")
+    check_place(logical_date, partition_key)
+    check_conf(conf, spec)
+    start, end = (None, None) if partition_key is not None else _interval(spec, logical_date, now)
+    row = DagRun(
+        dag_id=dag_id, run_id=run_id_for(s.MANUAL_RUN, timeline_key(start, partition_key)), run_type=s.MANUAL_RUN,
+        state=s.QUEUED, dag_version=state.catalog.dags[dag_id].current_version, run_seq=run_seq,
+        created_at=now, logical_date=start, interval_start=start, interval_end=end,
+        partition_key=partition_key, conf_json=json.dumps(conf),
+    )  # fmt: skip
+    made = make_run(state, row, spec, TimelineWindow())
+    # Its state is empty, so that no table would ever be written; and whoever tests does not want to wait for a retry.
+    tasks = [dataclasses.replace(task, waits_for=(), retry_delay=0.0) for task in made.spec.tasks]
+    made.spec = dataclasses.replace(made.spec, tasks=tuple(tasks))
+    return made.key
+
+
+def _run_until_it_ends(
+    settings: Settings, state: ManagerState, store: MemoryStore, leader: Leader, session: SparkProvider, key: RunKey,
+    on_line: Callable[[str], None],
+) -> str | None:  # fmt: skip
+    """Returns why Spark is gone, with which it ends as well."""
+    clock, events, has_ended, gone = SystemClock(), EventQueue(), threading.Event(), list[str]()
+    shown = 0
+
+    def show_new_lines() -> None:
+        nonlocal shown
+        lines = store.read(TaskLog)[shown:]
+        shown += len(lines)
+        for line in lines:
+            on_line(_worded(line))
+
+    def may_end() -> bool:
+        show_new_lines()
+        return key not in state.runs or bool(gone)
+
+    def on_spark_gone(reason: str) -> None:
+        gone.append(reason)
+        events.wake()
+
+    servers = ForkServers()
+    try:
+        executor = Executor(
+            session.get(state.pools.values()), servers=servers, on_event=events.put, clock=clock, term=leader.term,
+            is_leader=lambda: not has_ended.is_set(), state=identity_of(store, leader.row),
+            slots={pool.name: pool.slots for pool in state.pools.values()}, on_spark_gone=on_spark_gone,
+            find_secret=Secrets(settings.secrets, session.get).find,
+        )  # fmt: skip
+        register_tables(session.get())
+        loop = TickLoop(state, store, leader, clock=clock, executor=executor, events=events)
+        monitors = spark_monitors(session, executor.report_spark_gone, clock)
+        for monitor in monitors:
+            monitor.start()
+        try:
+            loop.run_until(may_end)
+        finally:
+            executor.close(CLOSE_TIMEOUT_S)
+            has_ended.set()
+            for monitor in monitors:
+                monitor.stop()
+    finally:
+        servers.close()
+        session.stop()
+    return gone[0] if gone else None
 
 
 def _worded(line: TaskLog) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from backfill_manager.execution.messages import LaunchKey, TaskLaunch
 from backfill_manager.execution.promote_revert.revert import WrittenTable
@@ -123,3 +123,4 @@ class Call:
 
 
 Answer = tuple[str | None, str]  # id of the object, message
+Handler = Callable[[Any, Call], Answer | None]  # of one kind of command; None: the answer comes later

@@ -19,11 +19,11 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager.decisions import (
     apply_outcomes,
     backfill_runs,
+    data_waits,
     end_batches_early,
     notification_rules,
     runs,
     schedule,
-    task_readiness,
     task_slots,
 )
 from backfill_manager.manager.decisions.crash_loops import isolation_ends_at
@@ -105,7 +105,7 @@ class Decisions:
         wait for tables, the end of the time that a suspect task runs alone."""
         tasks = [ti for _, ti in self.state.tasks()]
         due = [ti.retry_at for run, ti in self.state.tasks() if ti.state == s.UP_FOR_RETRY and run.may_start]
-        due += [backfill_runs.next_window_opening(self.state), task_readiness.next_wait_end(self.state)]
+        due += [backfill_runs.next_window_opening(self.state), data_waits.next_wait_end(self.state)]
         if not self.draining:
             due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]
             due += [notification_rules.next_deadline(self.state, now)]

@@ -3,7 +3,7 @@
 - `empty`: a run has succeeded, and no row lies in the interval.
 - `no_run`: rows lie in the interval, no run of the DAG has succeeded in it, and none of any DAG has written it.
 - `rewritten`: a commit of somebody else, after ours, has added or removed files with rows of the interval, or the table was
-  replaced.
+  replaced, be it by an older copy of its folder.
 - `outdated`: a table that was read to make it has changed within the interval since the version that was read.
 - `fewer_rows`: fewer than half of what is usual: the median of the same weekday and hour in the weeks around it, else of the
   intervals around it. Reported, never judged.
@@ -254,6 +254,11 @@ def _changes(
         return
     yield finding, access.is_replaced & has_version, lambda _: f"{name} is another table now: it was replaced"
     is_same = has_version & ~access.is_replaced
+    yield (
+        finding,
+        is_same & (access.version > log.version),
+        lambda n: f"{name} was replaced by an older copy: its version is {log.version} (then: {access.version[n]})",
+    )
     placed = last_change(axis, changes.where(changes.is_placed), access.version)
     is_changed = is_same & (placed > access.version)
     yield finding, is_changed, lambda n: f"{name} has changed in its version {placed[n]} (then: {access.version[n]})"

@@ -2,7 +2,7 @@
 `planning.data_gaps`, which decides.
 
 - A DAG's output tables are those that its present tasks have written with the column that tells the rows of an interval
-  (`ctx.write(..., time_column=...)`).
+  (`ctx.write(..., time_column=...)`). One with a name lies where it was written last.
 - The inputs of an output are the Delta tables that the tasks which wrote it have read, with the column that the DAG declares
   (`reads=`), that those who write it have named, or that is named as the output's. A table without one is read whole, and left
   out.
@@ -270,7 +270,12 @@ class _Search:
             one["table_path"]: one["interval_column"] for one in (_with_column(store, there) if paths else ())
         }
         self._logs: dict[tuple[str, str], TableLog] = {}
-        self.outputs = sorted({one["table_path"] for one in ever if one["task_id"] in tasks}, key=self._name)
+        place = {
+            self._name(one["table_path"]): one["table_path"] for one in ever
+        }  # the last one of a table that has moved
+        self.outputs = [
+            place[name] for name in sorted({self._name(one["table_path"]) for one in ever if one["task_id"] in tasks})
+        ]
 
     def table(self, path: str) -> TableGaps:
         column, name = self._columns[path], self._name(path)

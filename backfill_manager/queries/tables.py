@@ -39,8 +39,10 @@ def list_tables(store: Store) -> list[dict[str, Any]]:
         writes = [use for use in uses if use["access"] == "write"]
         changes = [use for use in uses if use["access"] in ("write", REVERT)]
         last = max(changes, key=lambda use: use["at"], default=None)
+        placed = [use for use in changes or uses if use["table_path"]]  # it may have moved since the first of them
+        path = max(placed, key=lambda use: use["at"])["table_path"] if placed else None
         found.append({
-            "table": key, "path": next((use["table_path"] for use in uses if use["table_path"]), None),
+            "table": key, "path": path,
             "written_by": _tasks(writes), "read_by": _tasks(use for use in uses if use["access"] == "read"),
             "version": last and last["version"], "written_at": last and format_instant(last["at"]),
         })  # fmt: skip

@@ -98,6 +98,11 @@ def find_task_instance(store: Store, run: DagRun, task_id: str) -> TaskInstance:
     raise NotFound(f"task in run {run.run_id} of {run.dag_id!r}", task_id, known, more=more)
 
 
+def task_ids_of(store: Store, run: DagRun) -> set[str]:
+    """Of the tasks that the run has. One that another tool runs, or of an older version, may lack some of its definition."""
+    return set(store.read_arrow(TaskInstance.TABLE, ["task_id"], _of(run))["task_id"].to_pylist())
+
+
 def list_tries(store: Store, run: DagRun, task_id: str | None = None) -> list[dict[str, Any]]:
     """Of several tasks (no `task_id`) single Spark stages are left out."""
     fields = resources.Try.model_fields

@@ -213,7 +213,7 @@ def _not_there(location: str) -> TableLog:
         files = []
     if any(not info.base_name.startswith((".", "_")) for info in files):
         return TableLog("it is no Delta table: its folder has files, and no log")
-    return TableLog("it is gone: nothing lies at its path", is_gone=True)
+    return TableLog(f"it is gone: nothing lies at {location}", is_gone=True)
 
 
 def _not_opened(location: str, column: str, error: Exception) -> TableLog:

@@ -18,6 +18,7 @@ from backfill_manager.errors import InvalidInput
 if TYPE_CHECKING:
     from sqlglot import Token, exp
 
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPEN: Final = "a quotation mark or a comment does not end"
 
 
@@ -219,6 +220,11 @@ def _is_of_with(table: exp.Table) -> bool:
 def identifier(name: str) -> str:
     """A name, quoted."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def identifier_if_needed(name: str) -> str:
+    """Quoted where it does not stand as it is."""
+    return name if _PLAIN_NAME.fullmatch(name) else identifier(name)
 
 
 def string_literal(value: str) -> str:

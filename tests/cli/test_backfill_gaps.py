@@ -111,6 +111,15 @@ def test_no_gaps_and_a_range_that_holds_nothing(bfm: Bfm, lake: Lake) -> None:
     assert "there are empty, no_run" in bfm("backfill", "gaps", "flights", "--finding", "emty").error
 
 
+def test_before_the_first_run_nothing_is_compared(bfm: Bfm, state: FilledState, clock: StandingClock) -> None:
+    state.dag("flights")
+    said = "Nothing to compare: no run of flights has written a table yet."
+    assert said in bfm("backfill", "gaps", "flights", *RANGE).err
+    app = create_app(Settings(state=str(state.root)), state.store, clock=clock)
+    with served_beside(app, listen("127.0.0.1", 0)) as url:
+        assert said in bfm("backfill", "gaps", "flights", *RANGE, "--server", url).err
+
+
 def test_rows_that_are_too_many_to_read_are_counted_with_spark(
     bfm: Bfm, lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

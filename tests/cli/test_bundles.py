@@ -80,6 +80,29 @@ def test_a_pool_that_does_not_exist_is_reported_and_is_no_error(bfm: Bfm, dags: 
     assert document["unknown_pools"] == [{"dag_id": "slow", "pool": "slwo", "tasks": ["s"]}]
 
 
+def test_files_of_airflow_are_named_as_no_other_command_mentions_them(bfm: Bfm, dags: Path) -> None:
+    (dags / "etl").mkdir()
+    (dags / "etl" / "old.py").write_text("import pendulum\nfrom airflow import DAG\nwith DAG('old'):\n    pass\n")
+    (dags / "etl" / "task_flow.py").write_text(
+        "if True:\n    import airflow.sdk\n\n@airflow.sdk.dag\ndef d():\n    pass\n"
+    )
+    (dags / "_dag_helper.py").write_text("from airflow.models import Variable  # private to the DAGs beside it\n")
+    (dags / "notes.py").write_text("# Our DAGs of airflow import nothing from airflow\nfrom airflows import dag\n")
+    result = bfm("bundles", "parse", "mine", "--dry-run")
+    assert result.code == 0
+    assert (
+        "(1 DAG in 1 file); of Airflow, and not read: etl/old.py, etl/task_flow.py. Nothing was stored." in result.out
+    )
+    assert result.err == "bfm import airflow FILE translates a file of Airflow into a draft.\n"
+    only_one = bfm("bundles", "parse", "mine", "etl/old.py", "-n", "--output", "json").document
+    assert only_one["airflow_files"] == ["etl/old.py"]
+    (dags / "etl" / "old.py").write_text(
+        (dags / "one.py").read_text().replace("def one", "def old") + "import airflow\n"
+    )
+    ours_too = bfm("bundles", "parse", "mine", "etl/old.py", "-n", "--output", "json").document
+    assert (ours_too["airflow_files"], [one["file"] for one in ours_too["errors"]]) == ([], ["etl/old.py"])
+
+
 def test_a_dry_run_says_how_many_dags_and_files_it_looked_at(bfm: Bfm, dags: Path, state: FilledState) -> None:
     (dags / "two.py").write_text((dags / "one.py").read_text().replace("def one", "def two"))
     new = bfm("bundles", "parse", "mine", "-n")

@@ -46,16 +46,28 @@ def test_a_folder_is_written_where_it_is_asked_for(bfm: Bfm, folder: Path, tmp_p
     assert "HttpOperator has no equal" in done.out
 
 
-@pytest.mark.parametrize("to", [(), ("--to", "dags")])
-def test_of_a_folder_without_dags_nothing_is_promised(bfm: Bfm, tmp_path: Path, to: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("options", [(), ("--to", "dags"), ("--output", "json")])
+@pytest.mark.parametrize(("tool", "nothing"), [("airflow", "no DAG"), ("dagster", "no asset and no job")])
+def test_where_nothing_is_to_be_imported_the_input_is_wrong(
+    bfm: Bfm, tmp_path: Path, tool: str, nothing: str, options: tuple[str, ...]
+) -> None:
     (tmp_path / "other").mkdir()
     for name in ("a.py", "b.py"):
         (tmp_path / "other" / name).write_text("X = 1\n")
-
-    done = bfm("import", "airflow", "other", *to)
-
-    assert (done.code, done.error) == (0, "0 of 2 files have DAGs. Nothing is written.")
+    for place, named in (("other/a.py", "other/a.py"), ("other", "other (2 Python files)")):
+        done = bfm("import", tool, place, *options)
+        error = f"{named}: {nothing} was found, so there is nothing to import."
+        assert (done.code, done.out, done.error) == (2, "", error)
     assert not (tmp_path / "dags").exists()
+
+
+def test_of_a_file_without_a_dag_the_remarks_stay(bfm: Bfm, tmp_path: Path) -> None:
+    (tmp_path / "lib.py").write_text("from airflow.models import Variable\n\nREGION = Variable.get('region')\n")
+    done = bfm("import", "airflow", "lib.py")
+    assert (done.code, done.out) == (2, "")
+    remark, error = done.err.splitlines()
+    assert remark.startswith("line 3: airflow.models.Variable is used: ")
+    assert error == "lib.py: no DAG was found, so there is nothing to import."
 
 
 def test_nothing_that_is_there_is_written_over(bfm: Bfm, folder: Path, tmp_path: Path) -> None:

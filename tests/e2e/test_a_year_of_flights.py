@@ -9,7 +9,7 @@ import pytest
 from support.flights_story import PAGE, flights_story, is_printed, steps
 from support.manager_process import wait_for
 
-from backfill_manager.execution.output.preview import remaining
+from backfill_manager.execution.output.clones import remaining
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from support.bfm import Bfm, BfmResult
 from support.bfm_beside_manager import bfm_beside_manager, write_bundle
 from support.manager_process import wait_for
 
-from backfill_manager.execution.output.preview import Clones, remaining
+from backfill_manager.execution.output.clones import Clones, remaining
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from backfill_manager.execution.output.write_context import StateIdentity
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backfill_manager.execution.output.preview import Clones
+    from backfill_manager.execution.output.clones import Clones
 
 _seq = itertools.count(1)
 
@@ -58,7 +58,7 @@ def schema(spark: SparkSession) -> Iterator[str]:
 
 @pytest.fixture
 def clones(spark: SparkSession, schema: str) -> Iterator[Clones]:
-    from backfill_manager.execution.output.preview import Clones
+    from backfill_manager.execution.output.clones import Clones
 
     of = Clones(spark, schema)
     yield of
@@ -74,7 +74,7 @@ class _Commit(list[Any]):
 @pytest.fixture
 def commits_in_memory(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many commits of logs are held whenever another one is read."""
-    from backfill_manager.execution.output.output_table import TableState
+    from backfill_manager.execution.output.table_state import TableState
 
     read, held, counts = TableState._actions, weakref.WeakSet[_Commit](), list[int]()
 

@@ -91,6 +91,35 @@ def test_a_retry_after_a_crash_between_output_and_state_changes_nothing(
     assert "nothing is written again" in runner.log_of(second)
 
 
+@pytest.mark.parametrize("mode", ["replace", "append"])
+def test_a_retry_whose_rows_a_restore_has_removed_says_so_and_a_clear_writes_them_again(
+    runner: TaskRunner, table: str, mode: str
+) -> None:
+    runner.run(a_launch(interval=(day(4), day(5))), writes(table, 1))
+    before = version_of(runner.spark, table)
+    launch = a_launch(interval=(day(5), day(6)))
+    runner.run(launch, writes(table, 5, mode=mode))
+    landed = version_of(runner.spark, table)
+    runner.spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {before}")
+
+    retry = again(launch)
+    outcome = runner.run(retry, writes(table, 5, mode=mode))
+
+    assert isinstance(outcome, Failed) and not outcome.retryable
+    assert outcome.error.endswith(
+        f"an earlier try of this run had written it, and version {landed + 1} of the table has restored an older one since. "
+        "Clear this task: it then writes again"
+    )
+    runner.spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {landed}")
+    retry = again(retry)
+    assert isinstance(runner.run(retry, writes(table, 5, mode=mode)), Succeeded)
+    assert values(runner.spark, table) == [1, 1, 1, 5, 5, 5]
+    runner.spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {before}")
+    cleared = again(retry, generation=launch.ti.generation + 1)
+    assert isinstance(runner.run(cleared, writes(table, 5, mode=mode)), Succeeded)
+    assert values(runner.spark, table) == [1, 1, 1, 5, 5, 5]
+
+
 def test_a_cleared_run_replaces_its_rows_and_no_others(runner: TaskRunner, table: str) -> None:
     first, other = a_launch(), a_launch(interval=(day(2), day(3)))
     assert runner.run(first, writes(table, 1)) == Succeeded("3")

@@ -26,7 +26,7 @@ from support.task_facts import LEFT_BEHIND, found, nobody_else_notices, wait_gon
 from backfill_manager.errors import BackfillManagerError
 from backfill_manager.execution.messages import Failed, Lost, Succeeded
 from backfill_manager.execution.task_processes.task_log import HEAD_LINES, TAIL_LINES
-from backfill_manager.execution.task_processes.task_process import MAX_STARTS
+from backfill_manager.execution.task_processes.task_processes import MAX_STARTS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 

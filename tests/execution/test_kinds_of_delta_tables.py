@@ -13,8 +13,8 @@ from support.executor_fixture import THIS_STATE, TaskRunner, a_launch, day
 
 from backfill_manager.errors import Refused
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.output.clones import Clones
 from backfill_manager.execution.output.output_table import OutputTable
-from backfill_manager.execution.output.preview import Clones
 from backfill_manager.execution.output.table_turns import TableTurns, TurnHolder
 from backfill_manager.execution.promote_revert.promote import Promotion
 from backfill_manager.execution.promote_revert.revert import Reversion, WrittenTable

@@ -12,8 +12,8 @@ from support.executor_fixture import TaskRunner, a_launch
 from support.previews import in_preview, result_of, values
 
 from backfill_manager.execution.messages import Failed
+from backfill_manager.execution.output.clones import Clones
 from backfill_manager.execution.output.output_table import OutputTable
-from backfill_manager.execution.output.preview import Clones
 from backfill_manager.execution.output.table_turns import TableTurns, TurnHolder
 from backfill_manager.execution.promote_revert.promote import writes_to
 

@@ -21,7 +21,7 @@ from support.executor_fixture import PATIENCE, EventRecorder, TaskRunner, a_laun
 from support.task_facts import found
 
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch, TaskSpan
-from backfill_manager.execution.task_processes.task_process import MAX_WARM
+from backfill_manager.execution.task_processes.task_processes import MAX_WARM
 from backfill_manager.processes.process_state import difference_since, first_difference, process_state
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from support.waiting_turns import turns_waiting
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.execution.lineage.written_tables import written_by
 from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
+from backfill_manager.execution.output.clones import Clones
 from backfill_manager.execution.output.output_table import OutputTable
-from backfill_manager.execution.output.preview import Clones
 from backfill_manager.execution.output.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.output.write_context import StateIdentity
 from backfill_manager.execution.tasks.spark_sql import parameters

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.drafted import Drafted
+from support.drafted import Drafted, DraftOf
 
 from backfill_manager.dags.importing.bundle_path import enter_bundle
 from backfill_manager.importers.airflow.translate import translate
@@ -15,7 +15,7 @@ from backfill_manager.testing import load_file
 
 
 @pytest.fixture
-def drafted(tmp_path: Path) -> Iterator[Callable[[str], Drafted]]:
+def drafted(tmp_path: Path) -> Iterator[DraftOf]:
     """Leaves no folder of a test on `sys.path`."""
 
     def make(text: str) -> Drafted:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timezone
 
 import pytest
 from support.airflow_files import IMPORTS, file_of
-from support.drafted import Drafted
+from support.drafted import DraftOf
 
 from backfill_manager.execution.tasks.spark_executor_runtime import TaskSkipped
 
-Draft = Callable[[str], Drafted]
 
-
-def test_dates_are_instants_of_their_own_time_zones(drafted: Draft) -> None:
+def test_dates_are_instants_of_their_own_time_zones(drafted: DraftOf) -> None:
     """The timetable's zone is the DAG's, else that of start_date; a date without one is of UTC."""
     more = "from zoneinfo import ZoneInfo\nfrom airflow.timetables.interval import CronDataIntervalTimetable as Cron\n"
     made = drafted(
@@ -46,7 +43,7 @@ with DAG("e", schedule="@daily", start_date=pendulum.datetime(2024, 1, 1, tz="Ma
     assert made.remarks == ["the time zone +02:00", 'the time zone "Mars/Base"']
 
 
-def test_settings_of_dicts_that_are_merged_are_taken(drafted: Draft) -> None:
+def test_settings_of_dicts_that_are_merged_are_taken(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 BASE = {{"retries": 1, "pool_slots": 2}}
@@ -68,7 +65,7 @@ with DAG("c", schedule=None, default_args=STARRED):
     assert made.remarks == ["`{str(1): 1}`"]
 
 
-def test_a_schedule_of_airflow_3_has_another_logical_date(drafted: Draft) -> None:
+def test_a_schedule_of_airflow_3_has_another_logical_date(drafted: DraftOf) -> None:
     text = """
 from airflow.sdk import DAG
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -80,14 +77,14 @@ with DAG("by_hand", schedule=None):
     assert drafted(text).remarks == ['schedule="@daily" of Airflow 3']
 
 
-def test_a_schedule_of_the_environment_stays(drafted: Draft, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_of_the_environment_stays(drafted: DraftOf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCHEDULE", "@weekly")
     text = file_of('EmptyOperator(task_id="a")', 'schedule=os.getenv("SCHEDULE"), catchup=False')
     made = drafted(f"import os\n{text}")
     assert (made.dag.spec.schedule, made.remarks) == ("@weekly", [])
 
 
-def test_retries_wait_no_shorter_than_in_airflow(drafted: Draft) -> None:
+def test_retries_wait_no_shorter_than_in_airflow(drafted: DraftOf) -> None:
     """Our default is at most an hour; Airflow's is a day, for delays that grow."""
     made = drafted(
         file_of(
@@ -105,18 +102,18 @@ EmptyOperator(task_id="limited", retries=9, retry_exponential_backoff=True, max_
     }  # fmt: skip
 
 
-def test_dates_of_a_task_are_said(drafted: Draft) -> None:
+def test_dates_of_a_task_are_said(drafted: DraftOf) -> None:
     text = file_of('EmptyOperator(task_id="a", start_date=datetime(2025, 1, 1), end_date=None)')
     assert drafted(text).remarks == ["start_date of a task"]
 
 
-def test_a_param_that_may_be_null_beside_its_default_is_said(drafted: Draft) -> None:
+def test_a_param_that_may_be_null_beside_its_default_is_said(drafted: DraftOf) -> None:
     params = '{"a": Param(1, type=["null", "integer"]), "b": Param(None, type=["null", "string"])}'
     made = drafted(file_of('EmptyOperator(task_id="a")', f"schedule=None, params={params}"))
     assert made.remarks == ["the param a may be null"] and made.dag.spec.params == {"a": 1, "b": None}
 
 
-def test_all_settings_of_a_spark_submit_are_in_its_command(drafted: Draft, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_settings_of_a_spark_submit_are_in_its_command(drafted: DraftOf, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also those that a variable holds, with the templates in it."""
     made = drafted(
         f"""{IMPORTS}
@@ -142,7 +139,7 @@ with DAG("example", schedule=None):
     ]  # fmt: skip
 
 
-def test_templates_that_a_variable_holds_are_rendered(drafted: Draft, capfd: pytest.CaptureFixture[str]) -> None:
+def test_templates_that_a_variable_holds_are_rendered(drafted: DraftOf, capfd: pytest.CaptureFixture[str]) -> None:
     made = drafted(
         f"""{IMPORTS}
 DAY = "{{{{ ds }}}}"
@@ -166,7 +163,9 @@ with DAG("example", schedule=None):
     assert capfd.readouterr().out.split() == ["2024-05-01"] * 4
 
 
-def test_values_are_quoted_in_commands_that_are_put_together(drafted: Draft, capfd: pytest.CaptureFixture[str]) -> None:
+def test_values_are_quoted_in_commands_that_are_put_together(
+    drafted: DraftOf, capfd: pytest.CaptureFixture[str]
+) -> None:
     body = """
 TAIL = "{{ params.x }}"
 BashOperator(task_id="a", bash_command="echo " + "{{ params.x }} " + TAIL)
@@ -175,7 +174,7 @@ BashOperator(task_id="a", bash_command="echo " + "{{ params.x }} " + TAIL)
     assert capfd.readouterr().out == "1; exit 3 1; exit 3\n"
 
 
-def test_dags_of_a_loop_keep_the_ids_of_their_tasks(drafted: Draft) -> None:
+def test_dags_of_a_loop_keep_the_ids_of_their_tasks(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 def give(*values):
@@ -200,14 +199,14 @@ for name in ("one", "two"):
     assert (made.run("second", results={"first": 1}), made.run("third")) == ([1, "one"], ("one", "a", "2024-05-01"))
 
 
-def test_an_instant_in_a_text_is_written_as_in_airflow(drafted: Draft, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_instant_in_a_text_is_written_as_in_airflow(drafted: DraftOf, capfd: pytest.CaptureFixture[str]) -> None:
     """Without a space, which would make two arguments of it."""
     command = "echo {{ data_interval_start }} {{ ts }} {{ macros.ds_add(ds, 1) }}"
     drafted(file_of(f'BashOperator(task_id="a", bash_command="{command}")')).run("a")
     assert capfd.readouterr().out == "2024-05-01T00:00:00+00:00 2024-05-01T00:00:00+00:00 2024-05-02\n"
 
 
-def test_params_of_tasks_and_keys_of_conf_are_params_of_the_dag(drafted: Draft) -> None:
+def test_params_of_tasks_and_keys_of_conf_are_params_of_the_dag(drafted: DraftOf) -> None:
     made = drafted(
         file_of(
             """
@@ -229,7 +228,7 @@ d()
     assert made.remarks == ["the param day of a template", "the param n of a task", "the param x of a template"]
 
 
-def test_values_of_the_call_of_a_dag_are_its_params(drafted: Draft) -> None:
+def test_values_of_the_call_of_a_dag_are_its_params(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 @dag(schedule=None)
@@ -242,7 +241,7 @@ shop("us", full=True)
     assert made.dag.spec.params == {"region": "us", "size": 1, "full": True}
 
 
-def test_params_in_a_function_that_makes_tasks(drafted: Draft) -> None:
+def test_params_in_a_function_that_makes_tasks(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 def make(name):
@@ -257,7 +256,7 @@ with DAG("example", schedule=None, params={{"known": 1}}):
     assert made.remarks == ["params= of a task", "SparkSqlOperator has no equal"]
 
 
-def test_params_of_a_decorator_and_of_its_function_are_both_the_dags(drafted: Draft) -> None:
+def test_params_of_a_decorator_and_of_its_function_are_both_the_dags(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 @dag(schedule=None, params={{"a": 1, "b": 1}})
@@ -270,7 +269,7 @@ shop()
     assert made.dag.spec.params == {"a": 1, "b": 2}
 
 
-def test_a_statement_that_is_refused_here_is_a_task_to_be_written(drafted: Draft) -> None:
+def test_a_statement_that_is_refused_here_is_a_task_to_be_written(drafted: DraftOf) -> None:
     made = drafted(
         file_of(
             """
@@ -286,7 +285,7 @@ PostgresOperator(task_id="c", sql="SELECT 'open")
             made.run(task_id)
 
 
-def test_statements_of_f_strings_keep_their_values(drafted: Draft) -> None:
+def test_statements_of_f_strings_keep_their_values(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 WHERE = "d = '{{{{ ds }}}}'"
@@ -315,7 +314,7 @@ example()
             made.run(task_id)
 
 
-def test_what_a_sql_operator_does_beside_its_statement_is_said(drafted: Draft) -> None:
+def test_what_a_sql_operator_does_beside_its_statement_is_said(drafted: DraftOf) -> None:
     more = "from airflow.providers.google.cloud.operators.bigquery import BigQueryInsertJobOperator\n"
     body = """
 SparkSqlOperator(task_id="a", sql="SELECT 1", conf="spark.x=1", master="yarn", conn_id="c")
@@ -328,14 +327,14 @@ BigQueryInsertJobOperator(task_id="b", configuration=JOB)
     ]  # fmt: skip
 
 
-def test_a_date_in_a_path_that_is_of_another_time_zone_is_said(drafted: Draft) -> None:
+def test_a_date_in_a_path_that_is_of_another_time_zone_is_said(drafted: DraftOf) -> None:
     body = 'FileSensor(task_id="a", filepath="/in/{{ ds }}")\nFileSensor(task_id="b", filepath="/in/x")'
     settings = 'schedule="@daily", start_date=pendulum.datetime(2024, 5, 1, tz="Asia/Tokyo"), catchup=False'
     assert drafted(file_of(body, settings)).remarks == ["a date in the path"]
     assert drafted(file_of(body)).remarks == []
 
 
-def test_tasks_of_comprehensions_are_made_in_loops(drafted: Draft) -> None:
+def test_tasks_of_comprehensions_are_made_in_loops(drafted: DraftOf) -> None:
     made = drafted(
         file_of(
             """
@@ -350,7 +349,7 @@ by_name["a"] >> by_name["b"]
     }  # fmt: skip
 
 
-def test_a_branch_to_tasks_that_are_unpacked_skips_the_others(drafted: Draft) -> None:
+def test_a_branch_to_tasks_that_are_unpacked_skips_the_others(drafted: DraftOf) -> None:
     made = drafted(
         file_of(
             """
@@ -366,7 +365,7 @@ branch >> [a, b]
     assert made.order == {"branch": (), "a": ("branch",), "b": ("branch",)} and made.remarks == []
 
 
-def test_a_branch_whose_choice_is_not_known_is_said(drafted: Draft) -> None:
+def test_a_branch_whose_choice_is_not_known_is_said(drafted: DraftOf) -> None:
     text = """
 branch = BranchPythonOperator(task_id="branch", python_callable=lambda: "a")
 globals()["after"](branch)
@@ -376,7 +375,7 @@ globals()["after"](branch)
     ]
 
 
-def test_a_task_group_may_be_a_variable_before_it_has_tasks(drafted: Draft) -> None:
+def test_a_task_group_may_be_a_variable_before_it_has_tasks(drafted: DraftOf) -> None:
     made = drafted(
         file_of(
             """
@@ -392,7 +391,7 @@ late >> end
     assert made.order == {"end": ("late.one",), "late.one": ("late.two",), "late.two": ()} and made.remarks == []
 
 
-def test_an_order_to_a_task_group_is_one_to_what_its_function_returns(drafted: Draft) -> None:
+def test_an_order_to_a_task_group_is_one_to_what_its_function_returns(drafted: DraftOf) -> None:
     """As Airflow 2.10 and 3 do it: without a return it is one to its first and last tasks."""
     made = drafted(
         file_of(
@@ -421,7 +420,7 @@ start >> returns() >> does_not() >> end
     }  # fmt: skip
 
 
-def test_a_dag_and_a_task_group_may_be_opened_together(drafted: Draft) -> None:
+def test_a_dag_and_a_task_group_may_be_opened_together(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 with DAG("example", schedule=None) as dag, TaskGroup("group") as group:
@@ -433,7 +432,7 @@ with DAG("example", schedule=None) as dag, TaskGroup("group") as group:
     assert made.order == {"group.a": (), "group.b": ("group.a",)} and made.remarks == ["`dag.params`"]
 
 
-def test_functions_become_tasks_without_a_decorator(drafted: Draft) -> None:
+def test_functions_become_tasks_without_a_decorator(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 def fetch(url, **kwargs):
@@ -452,7 +451,7 @@ with DAG("example", schedule=None):
     assert made.run("fetch_it") == ("http://a", "2024-05-01") and made.run("more") == [1, 2]
 
 
-def test_a_function_of_another_file_that_makes_a_task_is_a_task_to_be_written(drafted: Draft) -> None:
+def test_a_function_of_another_file_that_makes_a_task_is_a_task_to_be_written(drafted: DraftOf) -> None:
     """And what only the arguments of such tasks need does not hinder the draft from being loaded."""
     made = drafted(
         f"""{IMPORTS}
@@ -472,7 +471,7 @@ with DAG("example", schedule=None) as dag:
         made.run("first")
 
 
-def test_settings_of_a_mapped_operator_stay(drafted: Draft) -> None:
+def test_settings_of_a_mapped_operator_stay(drafted: DraftOf) -> None:
     body = """
 BashOperator.partial(
     task_id="a", retries=2, execution_timeout=timedelta(minutes=1), priority_weight=3, queue="q", max_active_tis_per_dag=4,
@@ -484,7 +483,7 @@ BashOperator.partial(
     assert made.remarks == ["BashOperator.expand has no equal", 'queue="q"']
 
 
-def test_a_function_of_another_file_that_is_given_the_dag_makes_a_task(drafted: Draft) -> None:
+def test_a_function_of_another_file_that_is_given_the_dag_makes_a_task(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 from our_company.tasks import load, check
@@ -499,7 +498,7 @@ orders >> items >> check(dag=dag, task_id="check_it")
     assert made.remarks == ["load has no equal", "load has no equal", "check has no equal"]
 
 
-def test_functions_return_groups_and_branches_as_they_are(drafted: Draft) -> None:
+def test_functions_return_groups_and_branches_as_they_are(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 def models(count):
@@ -525,7 +524,7 @@ with DAG("example", schedule=None):
         made.run("no", results={"branch": ["yes"]})
 
 
-def test_groups_of_a_dict_are_put_in_order(drafted: Draft) -> None:
+def test_groups_of_a_dict_are_put_in_order(drafted: DraftOf) -> None:
     made = drafted(
         file_of(
             """
@@ -544,7 +543,7 @@ groups["bronze"] >> groups["silver"] >> groups["gold"]
     }  # fmt: skip
 
 
-def test_what_is_set_of_a_task_afterwards_is_said(drafted: Draft) -> None:
+def test_what_is_set_of_a_task_afterwards_is_said(drafted: DraftOf) -> None:
     text = """
 a = EmptyOperator(task_id="a")
 a.retries = 3
@@ -554,7 +553,7 @@ a.trigger_rule = "all_done"
     assert drafted(file_of(text)).remarks == ["a.retries", "a.trigger_rule"]
 
 
-def test_a_list_of_tasks_makes_them_once(drafted: Draft) -> None:
+def test_a_list_of_tasks_makes_them_once(drafted: DraftOf) -> None:
     made = drafted(
         file_of(
             """

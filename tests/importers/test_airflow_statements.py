@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from support.airflow_files import IMPORTS, file_of
-from support.drafted import Drafted
+from support.drafted import Drafted, DraftOf
 
 from backfill_manager.execution.tasks.spark_executor_runtime import TaskSkipped
 from backfill_manager.importers.airflow.translate import translate
-
-Draft = Callable[[str], Drafted]
 
 
 def order(made: Drafted) -> dict[str, set[str]]:
     return {task: set(upstream) for task, upstream in made.order.items()}
 
 
-def test_statements_beside_dags(drafted: Draft) -> None:
+def test_statements_beside_dags(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 from typing import TYPE_CHECKING
@@ -55,7 +51,7 @@ made.test()
     assert made.run("dump") == "[1]"
 
 
-def test_blocks_within_a_dag(drafted: Draft) -> None:
+def test_blocks_within_a_dag(drafted: DraftOf) -> None:
     made = drafted(
         f"""import contextlib
 {
@@ -89,7 +85,7 @@ for one in [first]:
     assert made.remarks == []
 
 
-def test_chains_of_lists_and_of_groups(drafted: Draft) -> None:
+def test_chains_of_lists_and_of_groups(drafted: DraftOf) -> None:
     made = drafted(
         file_of(
             """
@@ -108,7 +104,7 @@ cross_downstream(*[parts, group])
     assert made.remarks == ["cross_downstream with *"]
 
 
-def test_what_a_file_makes_of_airflows_classes_is_kept_as_a_comment(drafted: Draft) -> None:
+def test_what_a_file_makes_of_airflows_classes_is_kept_as_a_comment(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 from airflow.models import BaseOperator, Variable
@@ -145,7 +141,7 @@ with DAG("example", schedule=None, default_args=defaults):
     assert (task.trigger_rule, task.retries) == ("all_done", 1)
 
 
-def test_functions_of_tasks_may_be_of_any_kind(drafted: Draft) -> None:
+def test_functions_of_tasks_may_be_of_any_kind(drafted: DraftOf) -> None:
     made = drafted(
         f"""import functools
 {IMPORTS}
@@ -192,7 +188,7 @@ with DAG("example", schedule=None):
     assert made.remarks == ["@task.skip_if", "@task.virtualenv"]
 
 
-def test_results_are_passed_in_whatever_way(drafted: Draft) -> None:
+def test_results_are_passed_in_whatever_way(drafted: DraftOf) -> None:
     made = drafted(
         f"""from airflow.models.xcom_arg import XComArg
 {
@@ -225,7 +221,7 @@ add.override(task_id="fourth")(one.map(len))
     assert made.remarks == ["a result that the DAG's body uses", ".map() of a result"]
 
 
-def test_functions_read_the_context_in_whatever_way(drafted: Draft) -> None:
+def test_functions_read_the_context_in_whatever_way(drafted: DraftOf) -> None:
     made = drafted(
         f"""from airflow.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.operators.python import get_current_context
@@ -277,7 +273,7 @@ with DAG("example", schedule="@daily", catchup=False, params={{"a": 1}}):
     }  # fmt: skip
 
 
-def test_settings_that_have_no_equal_are_said(drafted: Draft) -> None:
+def test_settings_that_have_no_equal_are_said(drafted: DraftOf) -> None:
     made = drafted(
         f"""{IMPORTS}
 from airflow.models import Variable
@@ -308,7 +304,7 @@ with DAG("third", schedule=None, start_date=pendulum.parse("2024-05-01T00:00:00Z
     assert [one.spec.timezone for one in made.dags] == ["UTC"] * 3
 
 
-def test_params_of_all_kinds(drafted: Draft) -> None:
+def test_params_of_all_kinds(drafted: DraftOf) -> None:
     params = """{
     "plain": "a", "from_function": print(), "none": Param(type="integer"), "moving": Param(pendulum.now(), type="string"),
     "many": Param(1, type=["integer", "string"]), "of": Param("a", enum=CHOICES), "limited": Param(5, minimum=1, title="T"),
@@ -346,7 +342,7 @@ with DAG("example", schedule=None):
     ]
 
 
-def test_ids_and_docs_of_dags(drafted: Draft) -> None:
+def test_ids_and_docs_of_dags(drafted: DraftOf) -> None:
     made = drafted(
         f"""'''What the file does.'''
 from airflow.utils.helpers import is_configured
@@ -375,7 +371,7 @@ create("third")
     assert made.remarks == ["if is_configured()", "the DAG id 'an id with ü'"]
 
 
-def test_a_sql_task_of_a_loop_after_a_branch_is_said(drafted: Draft) -> None:
+def test_a_sql_task_of_a_loop_after_a_branch_is_said(drafted: DraftOf) -> None:
     text = """
 branch = BranchPythonOperator(task_id="branch", python_callable=lambda: "a")
 for name in ("a", "b"):
@@ -384,7 +380,7 @@ for name in ("a", "b"):
     assert drafted(file_of(text)).remarks == ['the SQL task name comes after the branch "branch"']
 
 
-def test_what_a_file_does_with_airflow_while_it_is_read_is_said(drafted: Draft) -> None:
+def test_what_a_file_does_with_airflow_while_it_is_read_is_said(drafted: DraftOf) -> None:
     made = drafted(
         f"""from airflow.utils.session import create_session
 {IMPORTS}

@@ -130,7 +130,16 @@ def test_rewritten_by_somebody_else() -> None:
 
 def test_a_table_that_was_replaced_is_rewritten_and_versions_are_not_compared() -> None:
     log = table((0, 10, 1), (100, 110, 1), version=1, changes_from=0)
-    assert found(judged(2, log, version=40, is_replaced=[True, False])) == {0: ["rewritten"]}
+    assert found(judged(2, log, version=[40, 1], is_replaced=[True, False])) == {0: ["rewritten"]}
+
+
+def test_a_table_in_whose_place_an_older_copy_was_put_is_rewritten_from_the_version_that_it_lacks() -> None:
+    log = table((0, 10, 1), (100, 110, 1), version=4, changes_from=5)
+    result = judged(2, log, version=[4, 7])
+    assert found(result) == {1: ["rewritten"]}
+    assert [gap.because for gap in result.gaps()] == [
+        "silver was replaced by an older copy: its version is 4 (then: 7)"
+    ]
 
 
 def test_history_that_is_lost_is_unknown_unless_what_is_left_tells() -> None:

@@ -170,6 +170,29 @@ def test_a_table_that_was_replaced(lake: Lake) -> None:
     assert lake.found(1) == [("silver", 1, "outdated")]
 
 
+def test_a_table_that_has_moved_lies_where_it_was_written_last(lake: Lake) -> None:
+    broken(lake).rename(lake.folder / "moved")
+    (problem, *_) = lake.gaps(1).to_json_document()
+    assert problem["because"] == f"it is gone: nothing lies at {lake.folder}/silver"
+    run_id = lake.run(2)
+    lake.access(run_id, 2, "write", "moved", lake.rows("moved", 2), table_name="silver")
+    assert lake.found(2) == [] and [one.table for one in lake.gaps(2).tables] == ["silver"]
+
+
+def test_an_older_copy_in_the_place_of_a_table(lake: Lake) -> None:
+    """Of an output its later intervals are rewritten, and of an input what was made from a later version is outdated."""
+    read = [lake.rows("bronze", 1), lake.rows("bronze", 2)]
+    lake.run(1, ("read", "bronze", read[0]), ("write", "silver", lake.rows("silver", 1)))
+    shutil.copytree(lake.folder / "silver", lake.folder / "copy of silver")
+    lake.run(2, ("read", "bronze", read[1]), ("write", "silver", lake.rows("silver", 2)))
+    assert lake.found(2) == []
+    for version in (1, 2):
+        (lake.folder / "bronze" / "_delta_log" / f"{version:020d}.json").unlink(missing_ok=True)
+    shutil.rmtree(lake.folder / "silver")
+    (lake.folder / "copy of silver").rename(lake.folder / "silver")
+    assert lake.found(2) == [("silver", 2, "empty"), ("silver", 2, "rewritten"), ("silver", 2, "outdated")]
+
+
 def test_a_table_that_is_no_delta_table(lake: Lake) -> None:
     folder = broken(lake)
     shutil.rmtree(folder / "_delta_log")

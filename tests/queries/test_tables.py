@@ -48,6 +48,17 @@ def accessed(state: FilledState) -> Accesses:
     return Accesses(state)
 
 
+@pytest.mark.parametrize("places", [("file:/old/silver", "file:/new/silver"), ("file:/new/silver", "file:/old/silver")])
+def test_a_table_that_has_moved_lies_where_it_was_written_last(
+    state: FilledState, accessed: Accesses, places: tuple[str, str]
+) -> None:
+    for day, path in enumerate(places, 1):
+        accessed("flights.clean", "write", "silver", version=day, day=day, table_path=path)
+    (table,) = list_tables(state.store)
+    assert table["path"] == places[1]
+    assert [one["run_id"] for one in list_table_intervals(state.store, "silver")] == ["run of 2"]
+
+
 def test_a_table_has_its_writers_and_readers(state: FilledState, accessed: Accesses) -> None:
     accessed("flights.load", "write", "bronze.flights", version=3)
     accessed("flights.clean", "read", "bronze.flights", version=3)

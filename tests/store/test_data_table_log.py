@@ -228,7 +228,7 @@ def test_a_table_that_is_gone_and_what_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "part-0.parquet").write_bytes(b"PAR1")
     gone = read_table_log(f"file:{tmp_path}/gone", "at", None, None)
-    assert gone.is_gone and gone.problem == "it is gone: nothing lies at its path"
+    assert gone.is_gone and gone.problem == f"it is gone: nothing lies at {tmp_path}/gone"
     plain = read_table_log(f"file:{tmp_path}/plain", "at", None, None)
     assert not plain.is_gone and plain.problem == "it is no Delta table: its folder has files, and no log"
     odd = read_table_log("file:/tmp/a[b]", "at", None, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
@@ -62,3 +62,6 @@ class Drafted:
 
     def run(self, task_id: str, **context: Any) -> Any:
         return self.dag.functions[task_id](FakeContext(task_id=task_id, **context))
+
+
+DraftOf = Callable[[str], Drafted]  # of the text of a file

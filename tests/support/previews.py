@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from backfill_manager.execution.messages import Succeeded, TaskLaunch
-from backfill_manager.execution.output.preview import Clones
+from backfill_manager.execution.output.clones import Clones
 from support.executor_fixture import TaskRunner, a_launch, day
 
 if TYPE_CHECKING:

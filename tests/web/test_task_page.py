@@ -121,3 +121,19 @@ def test_a_long_text_as_a_result_is_cut_as_in_a_tree() -> None:
     manager.drain()
     page = browser_of(manager.store, manager.clock).get("/dags/d/runs/backfill__2024-01-01T00:00:00Z/tasks/a").text
     assert "(900,002 characters)" in page and len(page) < 100_000
+
+
+def test_upstream_tasks_that_the_run_has_not_are_no_links() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", "b", upstream={"b": ["a"]}), script=lambda _: Succeeded())
+    manager.backfill("d", days("2024-01-01", 1))
+    manager.ask("task.run", dag_id="d", task_id="b", logical_date="2024-01-02T00:00:00Z", conf={})
+    manager.drain()
+    browser = browser_of(manager.store, manager.clock)
+    links = {}
+    for run_id in [row.run_id for row in manager.runs("d")]:
+        page = Page(browser.get(f"/dags/d/runs/{run_id}/tasks/b").text)
+        (facts,) = (one for one in page.root.all() if one.attributes.get("id") == "task-facts")
+        assert "Upstream a" in facts.whole_text
+        links[run_id] = [one.attributes["href"] for one in facts.find("a") if one.whole_text == "a"]
+    whole, of_one_task = links
+    assert links == {whole: [f"/dags/d/runs/{whole}/tasks/a"], of_one_task: []}

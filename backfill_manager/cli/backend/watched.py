@@ -45,13 +45,16 @@ class WatchedBackend:
         return asked_again
 
     def look_for_manager(self) -> None:
-        """Says so whenever no manager leads any more, at the beginning too: what is watched would stand still without a word."""
+        """Says so whenever no manager leads any more, at the beginning too: what is watched would stand still without a word. And
+        when one leads again: in a notebook what was said stays."""
         at = self._context.clock.monotonic()
         if at - self._looked_at < SLOW_POLL_INTERVAL_S:
             return
         was_led, self._is_led, self._looked_at = self._is_led, self.has_active_manager(), at
         if was_led and not self._is_led:
             self._say(f"No manager is running; the {self._what} waits for one: {HINTS['start_manager']}.")
+        elif self._is_led and not was_led:
+            self._say("A manager is running.")
 
 
 def watched_response(context: CliContext, request: Request, timeout_s: float, to: str | None = None) -> Response | None:

@@ -75,7 +75,12 @@ def gaps(
     limit = context.out.limit(limit)
     columns = COLUMNS if dag and len(dags) + len(refused) == 1 else (Column("dag_id", "DAG"), *COLUMNS)
     whose = f"{dags[0]} hold what its runs" if len(dags) == 1 else f"{plural(len(dags), 'DAG')} hold what their runs"
-    context.out.print_rows(rows[:limit], columns, empty=f"No gaps: the tables of {whose} have written.")
+    nothing = f"No gaps: the tables of {whose} have written."
+    if not found and not _has_written(context, dags):
+        nothing = (
+            f"Nothing to compare: no run of {dags[0] if len(dags) == 1 else 'these DAGs'} has written a table yet."
+        )
+    context.out.print_rows(rows[:limit], columns, empty=nothing)
     if context.out.is_table:
         given = (("--from", start_date), ("--to", end_date))
         chosen = "".join(f" {name} {shlex.quote(value)}" for name, value in given if value)
@@ -84,6 +89,12 @@ def gaps(
 
 def _with_a_schedule(context: CliContext) -> list[str]:
     return [one["dag_id"] for one in context.backend.dags(active=True) if one["schedule"] is not None]
+
+
+def _has_written(context: CliContext, dags: list[str]) -> bool:
+    """Whether a table is known that a task of theirs has written."""
+    prefixes = tuple(f"{dag_id}." for dag_id in dags)
+    return any(task.startswith(prefixes) for table in context.backend.tables() for task in table["written_by"])
 
 
 def _print_notes(

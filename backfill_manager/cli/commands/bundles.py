@@ -100,6 +100,8 @@ def _print_parsed(context: CliContext, result: Document, dry_run: bool) -> int:
     out.print_result({**result, "dry_run": dry_run}, f"{text}{stored}")
     if result.get("still_active"):
         out.note("--deactivate-removed deactivates them at once; the standard parser does so at its next scan.")
+    if result.get("airflow_files"):
+        out.note("bfm import airflow FILE translates a file of Airflow into a draft.")
     for one in result.get("unknown_pools", ()):
         note_unknown_pools(context, one["dag_id"], {one["pool"]: one["tasks"]})
     if errors and out.is_table:

@@ -11,6 +11,7 @@ from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import argument, flag, option
 from backfill_manager.cli.render.printer import Column
+from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import plural
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ FORCE = flag("--force", "Overwrite existing files.")
 @group.command("airflow")
 def airflow(context: CliContext, place: str = PLACE, to: str | None = TO, force: bool = FORCE) -> int:
     """Make drafts of DAG files from Airflow's. Each thing that has no equivalent here gets a remark: a comment `TODO`, and
-    a line of the table. No file is executed, and Airflow need not be installed. Exit code 1 if a file is not valid Python.
+    a line of the table. No file is executed, and Airflow need not be installed. Exit code 1 if a file is not valid Python,
+    2 if no DAG was found.
 
     Example: [cyan]bfm import airflow ~/airflow/dags --to dags[/]
     """
     from backfill_manager.importers.airflow.translate import translate
 
-    return _convert(context, place, translate, to, force)
+    return _convert(context, place, translate, to, force, nothing="no DAG was found")
 
 
 @group.command("dbt")
@@ -71,21 +73,34 @@ def dbt(
 @group.command("dagster")
 def dagster(context: CliContext, place: str = PLACE, to: str | None = TO, force: bool = FORCE) -> int:
     """Make drafts of DAG files from Dagster's: assets and jobs with their schedules and partitions. Each thing that has no
-    equivalent here gets a remark. No file is executed, and Dagster need not be installed.
+    equivalent here gets a remark. No file is executed, and Dagster need not be installed. Exit code 1 if a file is not valid
+    Python, 2 if no asset and no job was found.
 
     Example: [cyan]bfm import dagster ~/shop/assets.py --to dags[/]
     """
     from backfill_manager.importers.dagster import translate
 
-    return _convert(context, place, translate, to, force)
+    return _convert(context, place, translate, to, force, nothing="no asset and no job was found")
 
 
-def _convert(context: CliContext, place: str, translate: Translate, to: str | None, force: bool) -> int:
+def _convert(
+    context: CliContext, place: str, translate: Translate, to: str | None, force: bool, *, nothing: str
+) -> int:
+    """`InvalidInput`, with `nothing` as its reason, if all files could be read and none has a DAG. The remarks on a single
+    file come before it: they may say why.
+    """
     from backfill_manager.importers.files import convert
 
     context.refuse_server("files of this machine")
     path = Path(place).expanduser()
-    return _report(context, list(convert(path, translate)), to, force, show_text=path.is_file())
+    found = list(convert(path, translate))
+    if not any(one.has_dags or one.error for one in found):
+        for remark in found[0].draft.remarks if path.is_file() and found[0].draft else ():
+            if remark.line is not None:
+                context.out.note(f"line {remark.line}: {remark.what}: {remark.instead}")
+        where = place if path.is_file() else f"{place} ({plural(len(found), 'Python file')})"
+        raise InvalidInput(f"{where}: {nothing}, so there is nothing to import.")
+    return _report(context, found, to, force, show_text=path.is_file())
 
 
 def _report(context: CliContext, found: Sequence[Converted], to: str | None, force: bool, *, show_text: bool) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,6 +34,7 @@ MAX_FILE_SIZE: Final = 64 << 20  # bytes; a larger one of code is an error: the 
 VENV_MARK: Final = "pyvenv.cfg"
 RACY_NS: Final = 2_000_000_000  # as coarse as a file system's times may be
 _IMPORT_WORDS: Final = (b"dag", b"backfill_manager")
+_IMPORTS_AIRFLOW: Final = re.compile(rb"^[ \t]*(?:from|import)[ \t]+airflow\b", re.MULTILINE)
 
 Stamp = tuple[int, int, int, int]  # mtime in ns, size in bytes, inode, ctime in ns
 
@@ -56,6 +58,12 @@ def may_make_dags(file: str, content: bytes) -> bool:
         return False
     text = content.replace(b"\0", b"")  # UTF-16, which Python refuses, is an import error and not overlooked
     return name.endswith(YAML_DAGS) or (name.endswith(".py") and all(word in text for word in _IMPORT_WORDS))
+
+
+def is_of_airflow(file: str, content: bytes) -> bool:
+    """Whether it is a Python file of Airflow that may make DAGs there, and is passed over here."""
+    is_read_there = file.endswith(".py") and not file.rpartition("/")[2].startswith("_") and b"dag" in content.lower()
+    return is_read_there and _IMPORTS_AIRFLOW.search(content) is not None
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 from backfill_manager.clock import Clock
 from backfill_manager.dags.bundles.environment import interpreter_of
-from backfill_manager.dags.bundles.files import PYTHON_AND_YAML, BundleContent, DagFiles, may_make_dags
+from backfill_manager.dags.bundles.files import (
+    PYTHON_AND_YAML,
+    BundleContent,
+    DagFiles,
+    is_of_airflow,
+    may_make_dags,
+    read,
+)
 from backfill_manager.dags.bundles.manifest import MANIFEST
 from backfill_manager.dags.catalog import DagCatalog
 from backfill_manager.dags.importing.dag_file import DagFile
@@ -182,7 +190,10 @@ class BundleParser(ABC):
             raise InvalidInput(
                 f"bundle {self.bundle.name!r} has no file or folder {subpath!r} ({self.bundle.settings.place})"
             )
-        return self.submission(fetched, covers=(subpath,), again=True, deactivates=deactivate_removed, on_request=True)
+        made = self.submission(fetched, covers=(subpath,), again=True, deactivates=deactivate_removed, on_request=True)
+        others = sorted(made.content.files.keys() - self.dag_files(made.content))
+        texts = ((file, read(Path(made.snapshot, file), file)) for file in others if made.covers_file(file))
+        return replace(made, airflow_files=tuple(file for file, text in texts if text and is_of_airflow(file, text)))
 
     def submission(
         self,
@@ -226,11 +237,14 @@ class BundleParser(ABC):
         if stale_files:
             self._last_parse = self.clock.now()
         self._content_parsed = content
-        read = [self.records[file].result for file in files]
+        results_now = [self.records[file].result for file in files]
         return replace(
             empty,
-            parsed=tuple(result for result in read if isinstance(result, ParsedFile)),
-            failed=(*(one for one in read if isinstance(one, FailedFile)), *filter(None, [self.bundle.missing_folder])),
+            parsed=tuple(result for result in results_now if isinstance(result, ParsedFile)),
+            failed=(
+                *(result for result in results_now if isinstance(result, FailedFile)),
+                *filter(None, [self.bundle.missing_folder]),
+            ),
             parsed_at=self._last_parse if stale_files else None,
         )
 

@@ -18,8 +18,9 @@ from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.interval import bounds, ends
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output.delta_refusals import OUTSIDE
-from backfill_manager.execution.output.output_table import CommitMark, OutputTable, TableState
+from backfill_manager.execution.output.output_table import OutputTable
 from backfill_manager.execution.output.staged_write import EVERY_ROW, Replaced
+from backfill_manager.execution.output.table_state import CommitMark, TableState
 from backfill_manager.model.states import WriteMode
 from backfill_manager.store.sql_guard import identifier, string_literal
 

@@ -36,9 +36,10 @@ from backfill_manager.execution.output.delta_refusals import named_refusals
 from backfill_manager.execution.output.delta_write import Write
 from backfill_manager.execution.output.output_group_commit import Answer
 from backfill_manager.execution.output.output_merge import Merge
-from backfill_manager.execution.output.output_table import Commit, CommitMark, OutputTable, TableState
+from backfill_manager.execution.output.output_table import OutputTable
 from backfill_manager.execution.output.row_checks import RowChecks
 from backfill_manager.execution.output.staged_write import Replaced, StagedWrite
+from backfill_manager.execution.output.table_state import Commit, CommitMark, TableState
 from backfill_manager.execution.output.write_context import WriteContext
 from backfill_manager.execution.output.write_numbers import WriteNumbers
 from backfill_manager.execution.spark.cached_rows import cached

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backfill_manager.errors import InvalidInput, nearest
-from backfill_manager.execution.output.output_table import CommitMark, OutputTable, TableState
+from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.output.table_state import CommitMark, TableState
 from backfill_manager.store.delta_spark.conflicts import marked_commits
 from backfill_manager.store.sql_guard import identifier
 

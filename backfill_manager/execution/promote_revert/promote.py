@@ -26,17 +26,17 @@ from py4j.protocol import Py4JJavaError
 
 from backfill_manager.errors import InvalidInput, Refused
 from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.output.clones import ClonedTable
 from backfill_manager.execution.output.delta_refusals import APPEND_ONLY
-from backfill_manager.execution.output.output_table import (
-    OutputTable,
-    TableState,
+from backfill_manager.execution.output.log_actions import (
     clustering_set_by,
     last_numbers,
     metadata_set_by,
     names_in_files,
     settings_in,
 )
-from backfill_manager.execution.output.preview import ClonedTable
+from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.output.table_state import TableState
 from backfill_manager.execution.output.table_turns import Turns
 from backfill_manager.execution.promote_revert import table_swap
 from backfill_manager.execution.promote_revert.preview_parts import Parts, WriteOfTry

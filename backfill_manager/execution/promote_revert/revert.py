@@ -21,7 +21,9 @@ from pyspark.errors import AnalysisException, PySparkException
 from backfill_manager.errors import Refused
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output.delta_refusals import APPEND_ONLY
-from backfill_manager.execution.output.output_table import OutputTable, TableState, columns_set_by, names_in_files
+from backfill_manager.execution.output.log_actions import columns_set_by, names_in_files
+from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.output.table_state import TableState
 from backfill_manager.execution.output.table_turns import Turns
 from backfill_manager.execution.promote_revert import table_swap
 from backfill_manager.execution.promote_revert.preview_parts import Parts, WriteOfTry, each, instants, label

@@ -33,7 +33,8 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.lineage.table_access import tables_of_explained
 from backfill_manager.execution.lineage.written_tables import Written, written_by
 from backfill_manager.execution.output.delta_refusals import named_refusals
-from backfill_manager.execution.output.output_table import OutputTable, TableState
+from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.output.table_state import TableState
 from backfill_manager.execution.output.table_turns import Turns
 from backfill_manager.execution.output.write_context import WriteContext
 from backfill_manager.humanise import plural

@@ -18,8 +18,9 @@ from backfill_manager.clock import EPOCH
 from backfill_manager.manager.decisions import notification_rules
 from backfill_manager.manager.decisions.auto_batch_inputs import remember_cost
 from backfill_manager.manager.decisions.callbacks import add_callbacks, outcome_of, reason_of
+from backfill_manager.manager.decisions.data_waits import forget_wait_ends
 from backfill_manager.manager.decisions.item_outcomes import close_pending, end_items
-from backfill_manager.manager.decisions.task_readiness import forget_wait_ends, schedule_tasks
+from backfill_manager.manager.decisions.task_readiness import schedule_tasks
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from backfill_manager.dags.definition import TaskSpec
@@ -40,44 +40,12 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
     state, tasks = tick.state, [ti for _, ti in tick.state.tasks()]
     if isolation_ends_at(tasks, tick.now) is not None:
         return
-    ahead = QUEUE_AHEAD_FACTOR if has_recovered(tasks, tick.now) else 0.0
-    handed_over = {name: int(pool.slots * ahead) for name, pool in state.pools.items()}
-    available = {name: free.get(name, 0) + handed_over[name] for name in state.pools}
-    of_dag = Counter[tuple[str, str | None]]()  # a backfill counts for itself: it takes nothing from the schedule
-    of_task = Counter[tuple[str, str]]()
-    ready: list[tuple[tuple[float, int, int, int], ActiveRun, TaskInstance]] = []
-    scheduled_waits = False
-    # Pools in which a task, of a scheduled run or not, needs more slots than are free: lighter ones must not overtake it.
-    held_back = set[tuple[str, bool]]()
-    for run, ti in state.tasks():
-        # One in a run whose place an older run has taken waits for that run, which may itself wait for a polite backfill.
-        if run.row.is_for_schedule and (ti.state == s.QUEUED or (ti.state == s.SCHEDULED and run.may_start)):
-            scheduled_waits = True
-        if ti.state in s.TASK_STARTED:
-            of_dag[ti.dag_id, run.row.backfill_id] += 1
-            of_task[ti.dag_id, _limited_as(run, ti)] += 1
-        elif ti.state == s.SCHEDULED and run.may_start:  # else an older run has taken its place while it waited
-            suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
-            order = start_order(ti.priority, ti.run_seq, for_schedule=run.row.is_for_schedule)
-            ready.append(((suspect, *order), run, ti))
+    limits = _Limits(state, free, QUEUE_AHEAD_FACTOR if has_recovered(tasks, tick.now) else 0.0)
     results: dict[RunKey, dict[str, Any]] = {}  # read once for all that a run starts
-    for _, run, ti in sorted(ready, key=lambda entry: entry[0]):
-        owner = state.owner_of(run.row)
-        if scheduled_waits and owner is not None and owner.row.is_polite:
-            continue
-        task = run.spec.task(ti.task_id)
+    for run, ti in sorted(_ready(state), key=_order):
+        owner, task = state.owner_of(run.row), run.spec.task(ti.task_id)
         pool = pool_of(task.pool, owner.row.pool if owner else None)
-        weight = task.weight
-        if pool in state.pools:
-            weight = min(weight, state.pools[pool].slots)  # else it never could
-            # The executor's queue puts it before what backfills were handed, so that does not hold it back.
-            is_held = (pool, True) in held_back or (pool, run.row.is_for_schedule) in held_back
-            if is_held or available[pool] + (handed_over[pool] if run.row.is_for_schedule else 0) < weight:
-                held_back.add((pool, run.row.is_for_schedule))
-                continue
-        if of_dag[ti.dag_id, run.row.backfill_id] >= run.spec.max_active_tasks:
-            continue
-        if task.max_active_tis is not None and of_task[ti.dag_id, task.limited_as] >= task.max_active_tis:
+        if not limits.allow(run, owner, task, pool):
             continue
         try:
             params = _params(run, owner)
@@ -85,9 +53,7 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
         except InvalidInput as error:  # a row of it is damaged
             state.put(c.failed(ti, tick.now, str(error)))
             continue
-        available[pool] = available.get(pool, 0) - weight
-        of_dag[ti.dag_id, run.row.backfill_id] += 1
-        of_task[ti.dag_id, task.limited_as] += 1
+        limits.take(run, task, pool)
         taken = c.queued(ti, tick.now, pool)
         state.put(taken)
         if (run.row.started_at is None or run.row.ended_at is not None) and not task.is_callback:
@@ -97,6 +63,70 @@ def dispatch(tick: Tick, free: Mapping[str, int]) -> None:
         tick.launches.append(_launch(state, run, taken, task, pool, params, readable))
         if is_suspect(taken):
             return  # the others wait: it runs alone
+
+
+def _ready(state: ManagerState) -> Iterator[tuple[ActiveRun, TaskInstance]]:
+    """Scheduled tasks, without those of a run whose place an older run has taken while they waited."""
+    return ((run, ti) for run, ti in state.tasks() if ti.state == s.SCHEDULED and run.may_start)
+
+
+def _order(ready: tuple[ActiveRun, TaskInstance]) -> tuple[float, int, int, int]:
+    run, ti = ready
+    suspect = -ti.queued_at.timestamp() if is_suspect(ti) and ti.queued_at is not None else 0.0
+    return (suspect, *start_order(ti.priority, ti.run_seq, for_schedule=run.row.is_for_schedule))
+
+
+class _Limits:
+    """What may still start in this tick: of pools, DAGs and tasks."""
+
+    def __init__(self, state: ManagerState, free: Mapping[str, int], queue_ahead: float) -> None:
+        self._pools = state.pools
+        self._handed_over = {name: int(pool.slots * queue_ahead) for name, pool in state.pools.items()}
+        self._available = {name: free.get(name, 0) + self._handed_over[name] for name in state.pools}
+        # Pools in which a task, of a scheduled run or not, needs more slots than are free: lighter ones must not overtake it.
+        self._held_back = set[tuple[str, bool]]()
+        self._of_dag = Counter[
+            tuple[str, str | None]
+        ]()  # a backfill counts for itself: it takes nothing from the schedule
+        self._of_task = Counter[tuple[str, str]]()
+        self._scheduled_waits = False
+        for run, ti in state.tasks():
+            if ti.state in s.TASK_STARTED:
+                self._of_dag[ti.dag_id, run.row.backfill_id] += 1
+                self._of_task[ti.dag_id, _limited_as(run, ti)] += 1
+            # One in a run whose place an older run has taken waits for that run, which may itself wait for a polite backfill.
+            if run.row.is_for_schedule and (ti.state == s.QUEUED or (ti.state == s.SCHEDULED and run.may_start)):
+                self._scheduled_waits = True
+
+    def allow(self, run: ActiveRun, owner: ActiveBackfill | None, task: TaskSpec, pool: str) -> bool:
+        """Asked in the order in which tasks start: one for which its pool has too few slots holds back those after it."""
+        if self._scheduled_waits and owner is not None and owner.row.is_polite:
+            return False
+        return (
+            self._has_slots(run, task, pool)
+            and self._of_dag[run.row.dag_id, run.row.backfill_id] < run.spec.max_active_tasks
+            and (task.max_active_tis is None or self._of_task[run.row.dag_id, task.limited_as] < task.max_active_tis)
+        )
+
+    def take(self, run: ActiveRun, task: TaskSpec, pool: str) -> None:
+        self._available[pool] = self._available.get(pool, 0) - self._weight(task, pool)
+        self._of_dag[run.row.dag_id, run.row.backfill_id] += 1
+        self._of_task[run.row.dag_id, task.limited_as] += 1
+
+    def _has_slots(self, run: ActiveRun, task: TaskSpec, pool: str) -> bool:
+        if pool not in self._pools:
+            return True  # the executor fails it
+        # The executor's queue puts a task of a scheduled run before what backfills were handed, so that does not hold it back.
+        for_schedule = run.row.is_for_schedule
+        available = self._available[pool] + (self._handed_over[pool] if for_schedule else 0)
+        if {(pool, True), (pool, for_schedule)} & self._held_back or available < self._weight(task, pool):
+            self._held_back.add((pool, for_schedule))
+            return False
+        return True
+
+    def _weight(self, task: TaskSpec, pool: str) -> int:
+        """Slots: at most all that the pool has, else it never could start."""
+        return min(task.weight, self._pools[pool].slots) if pool in self._pools else task.weight
 
 
 def _limited_as(run: ActiveRun, ti: TaskInstance) -> str:

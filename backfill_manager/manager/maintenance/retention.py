@@ -1,15 +1,16 @@
 """Retention: rows and files that are older than their age in the settings are deleted, in small steps between ticks.
 
 Planning, `reprocess`, the schedule, `depends_on_past` and the ids of new runs are the same before and after: the current run of
-each date and partition stays with its tasks, and so does what `_superseded` names (docs/semantics.md, "Retention"). Children go
-before their parents and requests before their responses, so what a crash leaves half done is deleted by the next sweep.
+each date and partition stays with its tasks, and so does what superseded_runs.py keeps (docs/semantics.md, "Retention").
+Children go before their parents and requests before their responses, so what a crash leaves half done is deleted by the next
+sweep.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from backfill_manager.dags.bundles.source import BEING_MADE, rename_unless_there
 from backfill_manager.errors import StateError
 from backfill_manager.humanise import plural
 from backfill_manager.logging import get_logger
+from backfill_manager.manager.maintenance.superseded_runs import only_writers, superseded
 from backfill_manager.model import states as s
 from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import (
@@ -33,16 +35,12 @@ from backfill_manager.model.records import (
     Notification,
     Request,
     Response,
-    RunKey,
     TableAccess,
     TaskInstance,
     TaskLog,
     TaskTry,
 )
 from backfill_manager.model.stored_json import parents_of
-from backfill_manager.planning.recent_runs import with_partial_marked
-from backfill_manager.planning.timeline import OF_TIMELINE, advances_schedule, number_of, timeline_key
-from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, without_reverted
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import Condition, Leader, Store, matching, spanning
 
@@ -55,7 +53,6 @@ WHAT: Final = {  # what goes -> the setting with its age, and what it is called
     "notifications": ("runs", "notification"), "requests": ("requests", "request"), "versions": ("snapshots", "version"),
     "snapshots": ("snapshots", "snapshot"), "import_errors": ("import_errors", "import error"),
 }  # fmt: skip
-
 log = get_logger("retention")
 
 
@@ -146,8 +143,8 @@ class Sweep:
             after = found[-1].run_seq
             going = [run for run in found if (run.ended_at or run.created_at) < cutoff]
             stay = {row.backfill_id for row in self._active_backfills()}
-            going = [run for run in _superseded(going, store, cutoff) if run.backfill_id not in stay]
-            needed = _only_writers(going, store)
+            going = [run for run in superseded(going, store, cutoff) if run.backfill_id not in stay]
+            needed = only_writers(going, store)
             going = [run for run in going if run.key not in needed]
             if going:
                 seqs = tuple(run.run_seq for run in going)
@@ -349,92 +346,6 @@ def _delete_snapshot(folder: Path, cutoff: float) -> bool:
             return False
     shutil.rmtree(away)
     return True
-
-
-def _superseded(runs: Sequence[DagRun], store: Store, cutoff: datetime) -> list[DagRun]:
-    """Of finished runs that are overridden, external or a preview's, those that nothing depends on. On an overridden one
-    depend: the number of the next run of its date or partition, if it has the highest; the schedule, if it had reached this
-    date and the run that overrode it has not; and a revert of the run that overrode it, if that ended after `cutoff`: its date
-    is done as that run did it then. (No run has an overridden one as the one before.)"""
-    overridden = [run for run in runs if run.state == s.OVERRIDDEN]
-    of_dags = [*matching(dag_id=sorted({run.dag_id for run in overridden})), OF_TIMELINE]
-    dates = tuple({run.logical_date for run in overridden if run.logical_date is not None})
-    keys = tuple({run.partition_key for run in overridden if run.partition_key is not None})
-    same: list[DagRun] = []
-    if dates:
-        same += store.read(DagRun, [*of_dags, Condition("logical_date", "in", dates)])
-    if keys:
-        same += store.read(DagRun, [*of_dags, Condition("partition_key", "in", keys)])
-    needed = {run.key for run in _depended_on(with_partial_marked(same, store), cutoff)}
-    return [run for run in runs if run.key not in needed]
-
-
-def _only_writers(runs: Sequence[DagRun], store: Store) -> set[RunKey]:
-    """Those of them without which it would not be known that an interval or a partition of a table has been written, for which
-    tasks wait (`waits_for`): the run that overrode it has failed, or writes another table. Of several the newest."""
-    if not runs:
-        return set()
-    seqs = sorted(run.run_seq for run in runs)
-    where = [*spanning("run_seq", seqs), *matching(run_seq=seqs)]
-    mine = _writes(store, where, "run_seq", "dag_id", "run_id")
-    written = defaultdict[Any, WrittenIntervals](WrittenIntervals)
-    starts = [row["interval_start"] for row in mine if row["interval_start"] is not None]
-    ends = [row["interval_end"] for row in mine if row["interval_end"] is not None]
-    within = (min(starts), max(ends)) if starts and ends else None
-    for column in ("table_name", "table_path"):
-        if named := {row[column] for row in mine if row[column] is not None}:
-            for row in _writes(store, matching(**{column: sorted(named)}), without=seqs, within=within):
-                written[row["table_name"], row["table_path"]].add(*_interval_and_key(row))
-    needed = set[RunKey]()
-    for row in sorted(mine, key=lambda row: -int(row["run_seq"])):
-        of_table, (start, end, key) = written[row["table_name"], row["table_path"]], _interval_and_key(row)
-        is_known = key is not None or (start is not None and end is not None and start < end)
-        if is_known and not of_table.covers(start, end, key):
-            needed.add((row["dag_id"], row["run_id"]))
-            of_table.add(start, end, key)
-    return needed
-
-
-def _writes(
-    store: Store, where: Sequence[Condition], *more: str, without: Sequence[int] = (),
-    within: tuple[datetime, datetime] | None = None,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """What successful tries have written and nobody has reverted, each once. `without`: the run_seqs of other runs. `within`:
-    of intervals only those that meet this one, as there may be many years."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    what = [Condition("access", "in", ("write", REVERT)), Condition("succeeded", "=", True), *where]
-    columns = ("table_name", "table_path", "interval_start", "interval_end", "partition_key")
-    found = store.read_arrow(TableAccess.TABLE, (*columns, "dag_id", "run_id", "run_seq", "access"), what)
-    left = without_reverted(found)
-    left = left.filter(pc.invert(pc.is_in(left["run_seq"], pa.array(without, pa.int64()))))
-    if within is not None:
-        start, end = (pa.scalar(one, left.schema.field("interval_start").type) for one in within)
-        meets = pc.and_(pc.less_equal(left["interval_start"], end), pc.greater_equal(left["interval_end"], start))
-        left = left.filter(pc.or_(pc.fill_null(meets, False), pc.is_valid(left["partition_key"])))
-    rows: list[dict[str, Any]] = left.group_by([*columns, *more]).aggregate([]).to_pylist()
-    return rows
-
-
-def _interval_and_key(row: Mapping[str, Any]) -> tuple[datetime | None, datetime | None, str | None]:
-    return row["interval_start"], row["interval_end"], row["partition_key"]
-
-
-def _depended_on(runs: Iterable[DagRun], cutoff: datetime) -> Iterator[DagRun]:
-    """Of all runs of some dates and partitions, those on which ids of new runs, the schedule, and reverts depend."""
-    by_key = defaultdict[Any, dict[RunKey, DagRun]](dict)
-    for run in runs:
-        by_key[run.dag_id, timeline_key(run.logical_date, run.partition_key)][run.key] = run
-    for same in by_key.values():
-        yield max(same.values(), key=number_of)
-        current = {run.run_id for run in same.values() if run.state != s.OVERRIDDEN}
-        young = {run.run_id for run in same.values() if (run.ended_at or run.created_at) >= cutoff} & current
-        if before := [run for run in same.values() if run.overridden_by in young]:
-            yield max(before, key=lambda run: run.run_seq)
-        advancing = [run for run in same.values() if run.logical_date is not None and advances_schedule(run)]
-        if advancing and all(run.state == s.OVERRIDDEN for run in advancing):
-            yield max(advancing, key=lambda run: run.run_seq)
 
 
 def _has_settings(row: Backfill) -> bool:

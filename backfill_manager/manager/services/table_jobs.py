@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from backfill_manager.clock import Clock
 from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.execution.error_format import one_line
+from backfill_manager.execution.output.clones import ClonedTable, Clones, remaining
 from backfill_manager.execution.output.output_table import OutputTable
-from backfill_manager.execution.output.preview import ClonedTable, Clones, remaining
 from backfill_manager.execution.output.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.promote_revert.preview_parts import WriteOfTry, each
 from backfill_manager.execution.promote_revert.promote import PreviewedTable, Promoted, Promotion

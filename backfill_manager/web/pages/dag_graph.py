@@ -4,12 +4,13 @@ groups are open."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import Query
 from starlette.responses import Response
 
-from backfill_manager.model.records import DagRun
+from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.queries import dags as queries
 from backfill_manager.queries.runs import find_run, list_runs
 from backfill_manager.queries.tasks import list_task_instances
@@ -33,11 +34,8 @@ def graph_tab(
     """Of the current version, with the states of the latest run; with `run` of that run's version, or without states."""
     row, current = queries.known_dag(context.store, dag_id)
     runs = list_runs(context.store, dag_id=dag_id, limit=MAX_RUNS).items
-    dag_run: DagRun | None = None
-    if run not in ("", NO_RUN):
-        dag_run = find_run(context.store, run, dag_id=dag_id)
-    elif run == "" and runs:
-        dag_run = find_run(context.store, runs[0]["run_id"], dag_id=dag_id)
+    chosen = run or (runs[0]["run_id"] if runs else NO_RUN)
+    dag_run = None if chosen == NO_RUN else find_run(context.store, chosen, dag_id=dag_id)
     instances = {ti["task_id"]: ti for ti in list_task_instances(context.store, dag_run)} if dag_run else {}
     is_of_run = dag_run is not None and (run != "" or dag_run.dag_version == row.current_version)
     spec = queries.spec_of_run(context.store, dag_run) if dag_run and is_of_run else current
@@ -45,37 +43,60 @@ def graph_tab(
     if run == "":  # the latest run may be of an earlier version
         instances = {task_id: ti for task_id, ti in instances.items() if task_id in specs}
     states = {task_id: str(ti["state"]) for task_id, ti in instances.items()}
-    opened, shut = tuple(open or ()), tuple(closed or ())
-    groups = groups_of(specs, opened, shut)
-    upstream: dict[str, Sequence[str]] = {task.task_id: task.upstream for task in specs.values()}
-    shown = collapsed(upstream | {task_id: () for task_id in states if task_id not in specs}, groups.values())
-    groups = {
-        name: group
-        for name, group in groups.items()
-        if not (group.is_collapsed and any(one in shown for one in group.task_ids if one != name))
-    }  # else it can't be a box; what is mapped in a run is a task of that name as well
+    address = _Address(dag_id, run, tuple(open or ()), tuple(closed or ()))
+    shown, groups = _boxes(specs, states, address)
     counts = {name: group.counts(states) for name, group in groups.items()}
     texts = {name: _text(name, groups, counts, specs, states) for name in shown}
-
-    def choice(**changed: Any) -> str:
-        return to("dags", dag_id, "graph", **{"run": run, "open": opened, "closed": shut, **changed})
-
-    def toggled(names: Sequence[str], *, is_open: bool) -> str:
-        others = [[name for name in chosen if name not in names] for chosen in (opened, shut)]
-        return choice(open=[*others[0], *names], closed=others[1]) if is_open else choice(
-            open=others[0], closed=[*others[1], *names]
-        )  # fmt: skip
-
     return dag_page(
         context, dag_id, "graph", drawn=layered(shown, texts), texts=texts, groups=groups, counts=counts, instances=instances,
         states=states, run_id=dag_run.run_id if dag_run else None, specs=specs, is_known=spec is not None, chosen_run=run,
         waits_for={task_id: _short(task.upstream, spec.mapped) for task_id, task in specs.items()} if spec else {},
-        toggles={name: toggled([name], is_open=group.is_collapsed) for name, group in groups.items()},
-        all_open=toggled(list(groups), is_open=True), all_closed=toggled(list(groups), is_open=False),
-        opened=opened, shut=shut, no_run=choice(run=NO_RUN), runs=runs,
+        toggles={name: address.toggled([name], is_open=group.is_collapsed) for name, group in groups.items()},
+        all_open=address.toggled(list(groups), is_open=True), all_closed=address.toggled(list(groups), is_open=False),
+        opened=address.opened, shut=address.shut, no_run=address.with_(run=NO_RUN), runs=runs,
         version=dag_run.dag_version if dag_run and run else row.current_version,
         run_version=dag_run.dag_version if dag_run else None,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Address:
+    """Of this page: the run, and the groups that are opened and shut by hand."""
+
+    dag_id: str
+    run: str
+    opened: tuple[str, ...]
+    shut: tuple[str, ...]
+
+    def with_(self, **changed: Any) -> str:
+        return to(
+            "dags", self.dag_id, "graph", **{"run": self.run, "open": self.opened, "closed": self.shut, **changed}
+        )
+
+    def toggled(self, names: Sequence[str], *, is_open: bool) -> str:
+        """With these groups opened, or shut, besides the others."""
+        opened = [name for name in self.opened if name not in names]
+        shut = [name for name in self.shut if name not in names]
+        return (
+            self.with_(open=[*opened, *names], closed=shut)
+            if is_open
+            else self.with_(open=opened, closed=[*shut, *names])
+        )
+
+
+def _boxes(
+    specs: Mapping[str, TaskSpec], states: Mapping[str, str], address: _Address
+) -> tuple[dict[str, tuple[str, ...]], dict[str, Group]]:  # fmt: skip
+    """The boxes that are drawn, each with those before it, and the groups."""
+    groups = groups_of(specs, address.opened, address.shut)
+    upstream: dict[str, Sequence[str]] = {task.task_id: task.upstream for task in specs.values()}
+    shown = collapsed(upstream | {task_id: () for task_id in states if task_id not in specs}, groups.values())
+    # Else it can't be a box; what is mapped in a run is a task of that name as well.
+    return shown, {
+        name: group
+        for name, group in groups.items()
+        if not (group.is_collapsed and any(one in shown for one in group.task_ids if one != name))
+    }
 
 
 def _short(upstream: Sequence[str], mapped: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -29,6 +29,7 @@ from backfill_manager.queries.tasks import (
     list_tries,
     log_tail,
     mapped_tasks,
+    task_ids_of,
     task_view,
     worst_first,
 )
@@ -127,7 +128,8 @@ def task(
         result=json_tree(mask_values(shown["result"])), number=number,
         rendered=_sql_of(row, spec, task_id), zone=spec.timezone if spec else "UTC", tries=tries, attempts=attempts,
         max_attempts=MAX_ATTEMPTS, all=all, lasted=durations(newest, context.now),
-        spec=spec.by_id.get(task_id) if spec else None, lines=lines, more=more, position=_position(lines),
+        spec=spec.by_id.get(task_id) if spec else None, in_run=task_ids_of(context.store, row),
+        lines=lines, more=more, position=_position(lines),
         is_live=instance.state not in states.TASK_FINISHED | {states.NONE}, lease=lease,
         spark=spark_pages(lease, context.now), max_jobs=MAX_SPARK_JOBS, launch=instance.launch,
         **_checks(list_check_results(context.store, row, task_id)),

@@ -16,15 +16,13 @@ import os
 import pickle
 import queue
 import selectors
-import signal
 import socket
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
 from pydantic import TypeAdapter
@@ -36,19 +34,22 @@ from backfill_manager.execution import messages as m
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.output.output_group_commit import Answer, GroupCommits
 from backfill_manager.execution.output.staged_write import StagedWrite
-from backfill_manager.execution.output.table_turns import TableTurn, TurnHolder
-from backfill_manager.execution.task_processes.jvm_gateway import JvmGateway, JvmGateways
+from backfill_manager.execution.output.table_turns import TurnHolder
+from backfill_manager.execution.task_processes.jvm_gateway import JvmGateways
+from backfill_manager.execution.task_processes.process_ends import outcome_of_no_process, outcome_without_message
+from backfill_manager.execution.task_processes.running_task import Listener, RunningTask, TaskProcess
 from backfill_manager.execution.task_processes.task_main import CALL, TaskOrder
-from backfill_manager.processes.channel import Channel, MessageBuffer
+from backfill_manager.processes.channel import Channel
 from backfill_manager.processes.fork_server import HEAVY
-from backfill_manager.processes.fork_server_client import ForkedProcess, ForkServers, NoProcess
+from backfill_manager.processes.fork_server_client import ForkServers, NoProcess
 from backfill_manager.processes.limits import went_over
 from backfill_manager.processes.memory_cgroup import MemoryCgroup
-from backfill_manager.processes.printed_lines import Piece, PipeLines
+from backfill_manager.processes.printed_lines import PipeLines
 from backfill_manager.service import FailureHandler, Pass, ServicePool, ServiceThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 MAX_WARM: Final = 4  # idle processes of one interpreter; as many as tasks run, at most so many
 IDLE_S: Final = 60.0  # after which idle ones end that are not needed
@@ -67,118 +68,6 @@ _CHECKS: Final = TypeAdapter(tuple[m.CheckedWrite, ...])
 _SPAN: Final = TypeAdapter(m.TaskSpan)
 
 
-class Listener(Protocol):
-    """Who learns of a try. `started` and `ended` may call the JVM, the others must not wait for anything."""
-
-    def started(self) -> None: ...
-
-    def line(self, level: str, message: str) -> None: ...
-
-    def cut(self, text: str) -> int:
-        """See `printed_lines.end_of_piece`."""
-
-    def span(self, span: m.TaskSpan) -> None:
-        """That its code has made."""
-
-    def write_refusal(self) -> AbandonedTry | LostLease | None:
-        """Why it must write nothing any more."""
-
-    def rows_before(self, table: str, number: int, unit: str) -> Sequence[int]:
-        """See `row_checks.RowsBefore`; called in a thread of its own, as it reads the state. `BackfillManagerError` if it
-        can't."""
-
-    def secret(self, name: str) -> str:
-        """The value, which this try's log masks from then on; called in a thread of its own. `InvalidInput` and `NoSecret` as
-        `Secrets.find`."""
-
-    def ended(self, outcome: m.Outcome) -> None: ...
-
-
-@dataclass(eq=False)
-class RunningTask:
-    """A try that is to run in a process, or does."""
-
-    order: TaskOrder
-    listener: Listener
-    turns: TurnHolder
-    process: _Process | None = None
-    starts: int = 0  # processes that were given it; more than one if one ended before it had begun
-    has_begun: bool = False  # the task's own code runs, or did
-    is_stopped: bool = False
-    outcome: m.Outcome | None = None  # as its process reports it
-    tables: tuple[m.AccessedTable, ...] = ()  # read and written, as its process reports them
-    checks: tuple[m.CheckedWrite, ...] = ()  # likewise
-    jobs_may_run: bool = True  # Spark jobs, when its process has ended; the process may know that there are none
-    used_spark: bool | None = None  # as its process reports it
-    held: dict[int, TableTurn] = field(default_factory=dict)  # by the number of their request
-    cgroup: MemoryCgroup | None = None  # for its memory, where it has a limit and cgroups can be made
-
-    @property
-    def has_used_spark(self) -> bool:
-        """It may have Spark jobs."""
-        if self.used_spark is not None:
-            return self.used_spark
-        return self.process is not None and self.process.gateway is not None
-
-    def stop(self) -> None:
-        """Raise `TaskStopped` in its code. If it has no process yet, it gets none."""
-        self.is_stopped = True
-        self.turns.stop_waiting()
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End its process and all that this has started."""
-        self.is_stopped = True
-        self._signal(signal.SIGKILL)
-
-    def end_process(self) -> None:
-        """Of one that has not begun: it is given another one."""
-        self._signal(signal.SIGKILL)
-
-    def give_up(self) -> None:
-        """It could not be killed: end its fork server, which something has stopped."""
-        if self.process is not None and self.process.forked is not None:
-            self.process.forked.kill_server()
-
-    def _signal(self, number: int) -> None:
-        if self.process is not None:
-            with self.process.lock:
-                if self.process.task is self:  # else it serves another try
-                    self.process.signal(number)
-
-
-class _Process:
-    """A process, and the try that it runs once it has one."""
-
-    def __init__(self, python: str | None, channel: Channel, outputs: Sequence[int]) -> None:
-        self.python, self.channel = python, channel
-        self.gateway: JvmGateway | None = None  # once it has asked for one
-        self.forked: ForkedProcess | None = None  # set once it is asked for
-        self.outputs = [PipeLines(end, self._cut) for end in outputs]
-        self.messages = MessageBuffer()
-        self.task: RunningTask | None = None
-        self.lock = threading.Lock()  # guards the change from one task to another, for those who would signal it
-        self.has_ended = False
-        self.was_used = True  # since `_end_idle`
-        self.problem = ""  # why it could not take an order; what it sent that is no message
-
-    def signal(self, number: int = signal.SIGKILL) -> None:
-        if self.forked is not None:
-            self.forked.signal(number)
-
-    def line(self, level: str, message: str) -> None:
-        if self.task is not None:
-            self.task.listener.line(level, message)
-
-    def printed(self, output: PipeLines, pieces: Iterable[Piece]) -> None:
-        level = "INFO" if output is self.outputs[0] else "WARNING"
-        for text, _ in pieces:
-            self.line(level, text)
-
-    def _cut(self, text: str) -> int:
-        return len(text) if self.task is None else self.task.listener.cut(text)
-
-
 def _nothing() -> None:
     pass
 
@@ -192,12 +81,14 @@ class TaskProcesses:
     ) -> None:  # fmt: skip
         self._servers, self._gateways, self._clock, self._commits = servers, JvmGateways(spark), clock, commits
         self._lock = threading.Lock()  # guards which process has which task
-        self._processes: set[_Process] = set()  # that have not ended
-        self._warm: dict[str | None, list[_Process]] = defaultdict(list)  # by interpreter; of the starter
+        self._processes: set[TaskProcess] = set()  # that have not ended
+        self._warm: dict[str | None, list[TaskProcess]] = defaultdict(list)  # by interpreter; of the starter
         self._used: set[str | None] = set()  # interpreters, since `_end_idle`; of the starter, too
         # Interpreters of which no process could be started; only tasks try it again.
         self._unable: set[str | None] = set()
-        self._waiting: dict[Hashable, list[_Process]] = {}  # for another try, by its `reuse_key`; of the starter, too
+        self._waiting: dict[
+            Hashable, list[TaskProcess]
+        ] = {}  # for another try, by its `reuse_key`; of the starter, too
         self._most_running = 0  # tasks at once, since `_end_idle`; of the starter, too
         # That tasks have imported, by interpreter.
         self._libraries: dict[str | None, frozenset[str]] = defaultdict(frozenset)
@@ -296,7 +187,7 @@ class TaskProcesses:
             task.listener.ended(m.Failed(one_line(error)))
             return
         except (NoProcess, OSError) as error:
-            task.listener.ended(_of_no_process(python, error))
+            task.listener.ended(outcome_of_no_process(python, error))
             return
         task.starts += 1
         self._limit_memory(task, process)
@@ -307,14 +198,14 @@ class TaskProcesses:
         with suppress(OSError):  # it has ended: the reader learns how
             process.channel.send({"order": True}, attachment=pickle.dumps(task.order))
 
-    def _free(self, task: RunningTask, python: str | None) -> _Process:
+    def _free(self, task: RunningTask, python: str | None) -> TaskProcess:
         """One that has served a try like this one (the last one first, as others may end then), a warm one, or a new one."""
         if waiting := self._waiting.get(task.order.reuse_key):
             return waiting.pop()
         warm = self._warm[python]
         return warm.pop(0) if warm else self._new(python)
 
-    def _keep_waiting(self, process: _Process, key: Hashable) -> None:
+    def _keep_waiting(self, process: TaskProcess, key: Hashable) -> None:
         """It waits for another try; of all that do, no more than tasks have run at once lately, or may be kept warm. (Not than
         run now: in chains all may end between two ticks.)"""
         process.was_used = True
@@ -325,7 +216,7 @@ class TaskProcesses:
                 others.pop(0).signal()
                 break
 
-    def _limit_memory(self, task: RunningTask, process: _Process) -> None:
+    def _limit_memory(self, task: RunningTask, process: TaskProcess) -> None:
         """Of the process and all that it starts. Without a cgroup it limits itself."""
         launch, forked = task.order.launch, process.forked
         if launch.memory_mb is None or forked is None or not forked.wait_begun(END_TIMEOUT_S) or forked.pid is None:
@@ -339,7 +230,7 @@ class TaskProcesses:
         elif cgroup is not None:
             cgroup.remove()
 
-    def _new(self, python: str | None) -> _Process:
+    def _new(self, python: str | None) -> TaskProcess:
         with ExitStack() as opened:  # closes what was opened when descriptors run out half way
             ours, theirs = socket.socketpair()
             opened.callback(ours.close)
@@ -351,7 +242,7 @@ class TaskProcesses:
                     opened.callback(os.close, end)
             opened.pop_all()
         ends = [theirs.fileno(), *(end for _, end in outputs)]
-        process = _Process(python, Channel(ours), [output for output, _ in outputs])
+        process = TaskProcess(python, Channel(ours), [output for output, _ in outputs])
         with self._lock:
             self._processes.add(process)
         self._post(partial(self._add, process))
@@ -369,7 +260,7 @@ class TaskProcesses:
                 os.close(end)
         return process
 
-    def _open_gateway(self, process: _Process, number: int) -> None:
+    def _open_gateway(self, process: TaskProcess, number: int) -> None:
         try:
             is_first = process.gateway is None
             if process.gateway is None:
@@ -380,7 +271,7 @@ class TaskProcesses:
             along = [process.gateway.connection.fileno()] if is_first else []
             self._reply(process, {"number": number, "gateway": self._gateways.job(process.gateway)}, along)
 
-    def _release_gateway(self, process: _Process, *, reusable: bool) -> None:
+    def _release_gateway(self, process: TaskProcess, *, reusable: bool) -> None:
         if process.gateway is not None:
             self._gateways.release(process.gateway, reusable=reusable)
 
@@ -452,13 +343,13 @@ class TaskProcesses:
         while not self._events.empty():
             self._events.get()()
 
-    def _add(self, process: _Process) -> None:
+    def _add(self, process: TaskProcess) -> None:
         if process in self._processes:
             self._selector.register(process.channel, selectors.EVENT_READ, (process, None))
             for output in process.outputs:
                 self._selector.register(output.end, selectors.EVENT_READ, (process, output))
 
-    def _read(self, process: _Process, output: PipeLines | None) -> None:
+    def _read(self, process: TaskProcess, output: PipeLines | None) -> None:
         if output is None:
             if not self._read_messages(process):
                 self._selector.unregister(process.channel)
@@ -467,7 +358,7 @@ class TaskProcesses:
         if output.is_closed:
             self._selector.unregister(output.end)
 
-    def _read_messages(self, process: _Process) -> bool:
+    def _read_messages(self, process: TaskProcess) -> bool:
         """False at the end of its channel."""
         received = process.channel.receive_some()
         if not received:
@@ -482,7 +373,7 @@ class TaskProcesses:
             return False
         return True
 
-    def _handle(self, process: _Process, message: dict[str, Any]) -> None:
+    def _handle(self, process: TaskProcess, message: dict[str, Any]) -> None:
         task = process.task
         if message.get("request") == "gateway":
             self._jvm_work.put(partial(self._open_gateway, process, int(message["number"])))
@@ -511,7 +402,7 @@ class TaskProcesses:
             if waits:
                 self._end_try(process, task)
 
-    def _end_try(self, process: _Process, task: RunningTask) -> None:
+    def _end_try(self, process: TaskProcess, task: RunningTask) -> None:
         """The try has ended, and its process waits for another one."""
         self._drain(process)
         with process.lock:
@@ -524,12 +415,12 @@ class TaskProcesses:
         assert task.outcome is not None
         self._ends.call(_report_end, task, task.outcome)
 
-    def _drain(self, process: _Process) -> None:
+    def _drain(self, process: TaskProcess) -> None:
         """What it has printed, and what is left of its last line."""
         for output in process.outputs:
             process.printed(output, output.drain())
 
-    def _answer(self, process: _Process, task: RunningTask, request: dict[str, Any]) -> None:
+    def _answer(self, process: TaskProcess, task: RunningTask, request: dict[str, Any]) -> None:
         number = int(request["number"])
         if request["request"] == "may_write":
             refusal = task.listener.write_refusal()
@@ -559,7 +450,7 @@ class TaskProcesses:
         except AbandonedTry as error:
             self._reply(process, {"number": number, "abandoned": str(error)})
 
-    def _commit(self, process: _Process, task: RunningTask, number: int, staged: dict[str, Any]) -> None:
+    def _commit(self, process: TaskProcess, task: RunningTask, number: int, staged: dict[str, Any]) -> None:
         def refusal() -> AbandonedTry | LostLease | None:
             return AbandonedTry("its process has ended") if process.has_ended else task.listener.write_refusal()
 
@@ -568,7 +459,7 @@ class TaskProcesses:
 
         self._commits.submit(_STAGED.validate_python(staged), refusal, reply)
 
-    def _answer_read(self, process: _Process, number: int, read: Callable[[], str | Sequence[int]]) -> None:
+    def _answer_read(self, process: TaskProcess, number: int, read: Callable[[], str | Sequence[int]]) -> None:
         try:
             reply = {"found": read()}
         except InvalidInput as error:
@@ -577,11 +468,11 @@ class TaskProcesses:
             reply = {"broken": str(error)}
         self._reply(process, {"number": number, **reply})
 
-    def _reply(self, process: _Process, reply: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def _reply(self, process: TaskProcess, reply: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         if not process.channel.try_send(reply, descriptors):
             process.signal()
 
-    def _end(self, process: _Process) -> None:
+    def _end(self, process: TaskProcess) -> None:
         """It has ended, and so has everything that it had started."""
         for end in (process.channel.fileno(), *(output.end for output in process.outputs)):
             with suppress(KeyError):
@@ -608,7 +499,7 @@ class TaskProcesses:
             self._jvm_work.put(partial(self._start, task))
         else:
             task.turns.release_all()
-            self._ends.call(_report_end, task, task.outcome or _outcome_without_message(process))
+            self._ends.call(_report_end, task, task.outcome or outcome_without_message(process))
 
 
 def _report_end(task: RunningTask, outcome: m.Outcome) -> None:
@@ -618,43 +509,3 @@ def _report_end(task: RunningTask, outcome: m.Outcome) -> None:
         if memory_mb is not None and isinstance(outcome, m.Failed) and task.cgroup.went_over():
             outcome = m.Failed(went_over(memory_mb))
     task.listener.ended(outcome)
-
-
-def _outcome_without_message(process: _Process) -> m.Outcome:
-    forked = process.forked
-    if forked is None:
-        return m.Postponed("its process could not be started")
-    if forked.refused:
-        return m.Postponed(forked.refused)
-    if forked.code is None:
-        code = forked.code_of_server if forked.pid is None else 0
-        return _of_broken(process.python, code) or m.Lost("the fork server of its process ended while it ran")
-    if process.problem:
-        return m.Failed(process.problem)
-    return m.Failed(ending(forked.code))
-
-
-def _of_no_process(python: str | None, error: NoProcess | OSError) -> m.Outcome:
-    """When none could be started. What the system has too few of comes back; an interpreter of a bundle does not by itself."""
-    if isinstance(error, NoProcess):
-        if python is not None and error.is_of_interpreter:
-            return m.Failed(one_line(error))
-        if (failed := _of_broken(python, error.code_of_server)) is not None:
-            return failed
-    return m.Postponed(one_line(error))
-
-
-def _of_broken(python: str | None, code: int) -> m.Failed | None:
-    """For an interpreter of a bundle that has ended with this code in place of starting a process; None for another end."""
-    if python is None or not code:
-        return None
-    why = "its packages may have changed or be gone"
-    return m.Failed(f"{python} could not start its process (exit code {code}): {why}")
-
-
-def ending(code: int) -> str:
-    """How a process ended, by its exit code."""
-    if code >= 0:
-        return f"its process ended with exit code {code} before the task had"
-    names = {int(number): number.name for number in signal.Signals}
-    return f"its process ended with signal {-code} ({names.get(-code, 'unknown')})"

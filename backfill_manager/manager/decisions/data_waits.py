@@ -1,0 +1,63 @@
+"""Whether the data that a task waits for (`waits_for`) is there, and how long it waits (`wait_limit`). Pure decisions over
+`ManagerState`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import Final
+
+from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.manager.state import ActiveRun, ManagerState
+from backfill_manager.manager.tick_context import Tick
+from backfill_manager.model.records import TaskInstance
+from backfill_manager.planning.wait_conditions import MAX_OPEN, open_wait_checks, wait_checks_of
+
+FIRST_LOOK: Final = timedelta(minutes=5)  # at most, of a leader that has just begun
+
+
+def missing_data(state: ManagerState, run: ActiveRun, task: TaskSpec) -> list[str]:
+    """Those of `waits_for` that are not there for the run; all, as long as nobody has looked."""
+    part = run.row.interval_start, run.row.interval_end, run.row.partition_key
+    missing = []
+    for wait in task.waits_for:
+        if isinstance(wait, str):
+            if not ((known := state.written.get(wait)) and known.covers(*part)):
+                missing.append(wait)
+            continue
+        if wait not in run.wait_checks:
+            run.wait_checks[wait] = wait_checks_of(wait, run.spec, *part)
+        open_ = open_wait_checks(run.wait_checks[wait], state.wait_checks_seen)
+        later = set(open_[MAX_OPEN:])
+        state.wait_checks_wanted |= dict.fromkeys(look for look in run.wait_checks[wait] if look not in later)
+        if open_:
+            seen = state.wait_checks_seen.get(open_[0])
+            missing.append(open_[0].label + (seen.describe() if seen else ""))
+    return missing
+
+
+def wait_ends_at(run: ActiveRun, task: TaskSpec, ti: TaskInstance, now: datetime) -> datetime | None:
+    """Counted from the moment in which nothing else keeps it from starting, also if an earlier leader saw it begin. One that
+    ended while nobody led goes on until this leader has had the time to look for what is awaited. None: without a limit."""
+    if task.wait_limit is None:
+        return None
+    if task.task_id not in run.wait_ends:
+        limit = timedelta(seconds=task.wait_limit)
+        ends_at = now + limit if ti.wait_ends_at is None else min(ti.wait_ends_at, now + limit)
+        if not all(isinstance(wait, str) for wait in task.waits_for):
+            ends_at = max(ends_at, now + min(limit, FIRST_LOOK))
+        run.wait_ends[task.task_id] = ends_at
+    return run.wait_ends[task.task_id]
+
+
+def forget_wait_ends(tick: Tick, run: ActiveRun, waiting: Collection[str] = ()) -> None:
+    """Of all tasks but these: their limit counts anew when they wait again."""
+    run.wait_ends = {task_id: at for task_id, at in run.wait_ends.items() if task_id in waiting}
+    for ti in [ti for ti in run.tasks.values() if ti.wait_ends_at is not None]:
+        if ti.task_id not in waiting:
+            tick.put(ti.evolve(wait_ends_at=None))
+
+
+def next_wait_end(state: ManagerState) -> datetime | None:
+    """When the next task gives up waiting for data."""
+    return min((at for run in state.runs.values() for at in run.wait_ends.values()), default=None)

@@ -1,0 +1,36 @@
+"""The traceback of a task's error, as its log has it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from backfill_manager.execution.error_format import traceback_text
+from backfill_manager.execution.output.exactly_once_writer import check_arguments
+from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
+
+
+def traceback_of(function: Callable[..., Any], *args: Any) -> str:
+    def code_of_a_task() -> None:
+        retry_on_conflict(logging.getLogger("task"), "silver.flights")(function, *args)
+
+    try:
+        code_of_a_task()
+    except Exception as error:  # noqa: BLE001 - whatever the function raises
+        return traceback_text(error)
+    raise AssertionError("it raises nothing")
+
+
+def test_an_error_of_this_package_ends_where_the_task_called_it() -> None:
+    text = traceback_of(check_arguments, "ctx.write", 5, None)
+    frames = [line for line in text.splitlines() if line.startswith("  File ")]
+    assert frames[-1].endswith("in code_of_a_task") and "tenacity" not in text and "check_arguments(" not in text
+    assert text.endswith(
+        "InvalidInput: ctx.write takes a Spark DataFrame, not a int; ctx.spark.createDataFrame makes one"
+    )
+
+
+def test_the_way_to_any_other_error_is_whole() -> None:
+    text = traceback_of(len, 5)
+    assert "in code_of_a_task" in text and "tenacity" in text and text.endswith("object of type 'int' has no len()")
