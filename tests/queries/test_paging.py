@@ -22,7 +22,7 @@ def eight_runs() -> MemoryStore:
     store.init()
     store.write([
         DagRun(
-            "d", f"r{n}", "manual", "failed" if n % 3 else "success", 1, n, created_at=at("2024-01-01"),
+            "d", f"r{n}", "manual", "success" if n < 3 else "failed", 1, n, created_at=at("2024-01-01"),
             started_at=None if started is None else at(started),
         )
         for n, started in enumerate(STARTED)

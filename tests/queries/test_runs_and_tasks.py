@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 from support.sample_state import DAY, NEW_YEAR, FilledState
 
-from backfill_manager.errors import Ambiguous, NotFound
-from backfill_manager.model.records import Manager, TaskInstance, TaskTry
+from backfill_manager.errors import Ambiguous, NotFound, RunOfSeveralDags
+from backfill_manager.model.records import DagRun, Manager, TaskInstance, TaskTry
 from backfill_manager.process_info import manager_id
 from backfill_manager.queries.managers import (
     has_active_manager,
@@ -24,6 +24,7 @@ from backfill_manager.queries.requests import find_request, list_requests
 from backfill_manager.queries.runs import find_run, list_runs, run_view
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
 from backfill_manager.store.base import matching
+from backfill_manager.testing import MemoryStore
 
 RUN_FIELDS = [
     "run_id",
@@ -82,6 +83,38 @@ def test_a_run_is_found_by_id_beginning_date_or_as_the_latest(state: FilledState
         find_run(state.store, "backfill__2013", dag_id="flights")
     with pytest.raises(NotFound, match="did you mean 'backfill__2013-01-03"):
         find_run(state.store, "backfil__2013-01-03T05:00:00Z", dag_id="flights")
+
+
+@pytest.mark.parametrize(
+    ("typed", "dag_id", "found"),
+    [
+        pytest.param("d/x", None, ("d", "x"), id="the whole id, though others begin so"),
+        pytest.param("d/x__", None, ("d", "x__2"), id="a beginning"),
+        pytest.param("x", "e", ("e", "x"), id="of the DAG that is chosen"),
+        pytest.param("e/x", "e", ("e", "x"), id="which may be named again"),
+        pytest.param("d/latest", None, ("d", "x__2"), id="the newest of a DAG"),
+        pytest.param("e/manual__a", None, ("f", "e/manual__a"), id="an id that holds a slash"),
+        pytest.param("manual__eu/w", None, ("f", "manual__eu/west"), id="the beginning of one"),
+        pytest.param("gone/x", None, None, id="no DAG"),
+        pytest.param("d/x", "e", None, id="another DAG than the one that is chosen"),
+        pytest.param("x", None, None, id="of two DAGs"),
+    ],
+)
+def test_what_a_run_is_called_with_and_without_its_dag(
+    typed: str, dag_id: str | None, found: tuple[str, str] | None
+) -> None:
+    store, conf = MemoryStore(), '{"full": true}'
+    store.init()
+    keys = [("d", "x"), ("d", "x__2"), ("e", "x"), ("e", "manual__a"), ("f", "e/manual__a"), ("f", "manual__eu/west")]
+    store.write(
+        [DagRun(*key, "manual", "success", 1, n, created_at=NEW_YEAR, conf_json=conf) for n, key in enumerate(keys)]
+    )
+    if found is None:
+        with pytest.raises((NotFound, RunOfSeveralDags)):
+            find_run(store, typed, dag_id=dag_id)
+    else:
+        run = find_run(store, typed, dag_id=dag_id)
+        assert (run.key, run.conf_json) == (found, conf)
 
 
 def test_a_date_that_a_batch_took_is_answered_with_its_run(state: FilledState) -> None:
