@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from backfill_manager.errors import InvalidInput
+from backfill_manager.importers.dbt.model_config import BATCH_SIZES
 from backfill_manager.importers.dbt.models import Model, Project, identifier_of, quoted_table
-from backfill_manager.importers.dbt.project import BATCH_SIZES
 from backfill_manager.importers.draft import Code, Draft, DraftDag, Remark, in_order
 from backfill_manager.importers.writer import call, keywords, quoted
 
