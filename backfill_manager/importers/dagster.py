@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -201,26 +201,9 @@ class _File:
 
     # -- assets ------------------------------------------------------------------------------------------------------
     def _asset_dags(self) -> None:
+        """A DAG for each definition of partitions, as it is their schedule."""
         for asset in self.assets.values():
-            for name in ("deps", "non_argument_deps"):
-                deps = asset.given.get(name)
-                for one in getattr(deps, "elts", []):
-                    dep = _text(one) or (
-                        one.id
-                        if isinstance(one, ast.Name)
-                        else _text(one.args[0])
-                        if isinstance(one, ast.Call) and one.args
-                        else None
-                    )
-                    asset.upstream.append((dep or unparse(one)).rpartition("/")[2])
-            ins = asset.given.get("ins")
-            if isinstance(ins, ast.Dict):
-                for key, value in zip(ins.keys, ins.values, strict=True):
-                    own = _text(with_positional(value, "key").get("key")) if isinstance(value, ast.Call) else None
-                    asset.renamed[_text(key) or ""] = (own or _text(key) or "").rpartition("/")[2]
-            asset.upstream += [name for name in asset.parameters().values() if name in self.assets]
-            asset.depends_on_past = asset.name in asset.upstream
-            asset.upstream = [one for one in dict.fromkeys(asset.upstream) if one != asset.name]
+            self._find_upstream(asset)
         groups: dict[str, list[_Node]] = {}
         in_their_order = in_order({name: asset.upstream for name, asset in self.assets.items()}, "assets")
         for asset in map(self.assets.__getitem__, in_their_order):
@@ -238,55 +221,75 @@ class _File:
                 before = [one for one in asset.upstream if one in inside]
                 self._task(dag, asset, before, {one: of for one, of in asset.parameters().items() if of in before})
 
+    def _find_upstream(self, asset: _Node) -> None:
+        """By its arguments and its parameters; itself means its own partition before."""
+        for name in ("deps", "non_argument_deps"):
+            for one in getattr(asset.given.get(name), "elts", []):
+                asset.upstream.append((_key_of(one) or unparse(one)).rpartition("/")[2])
+        ins = asset.given.get("ins")
+        if isinstance(ins, ast.Dict):
+            for key, value in zip(ins.keys, ins.values, strict=True):
+                own = _text(with_positional(value, "key").get("key")) if isinstance(value, ast.Call) else None
+                asset.renamed[_text(key) or ""] = (own or _text(key) or "").rpartition("/")[2]
+        asset.upstream += [name for name in asset.parameters().values() if name in self.assets]
+        asset.depends_on_past = asset.name in asset.upstream
+        asset.upstream = [one for one in dict.fromkeys(asset.upstream) if one != asset.name]
+
     def _settings(self, dag: DraftDag, partitions: str, assets: Sequence[_Node]) -> None:
         dag.settings["schedule"] = "None"
+        first = assets[0]
         if partitions:
-            kind, given = self._partitions(partitions)
-            if kind in _PARTITIONS:
-                dag.settings["schedule"] = quoted(_PARTITIONS[kind])
-                for name in ("start_date", "end_date", "timezone"):
-                    value = given.get(name)
-                    text = _text(value)
-                    if text is not None and name != "timezone":
-                        text = _date(text, is_end=name == "end_date")
-                    if text:
-                        dag.settings[name] = quoted(text)
-                    elif value is not None:
-                        self._remark(dag.remarks, assets[0].function, f"{name}={unparse(value)}", "Write it out")
-                if cron := _cron(kind, given):
-                    dag.settings["schedule"] = quoted(cron)
-                elif cron is None:
-                    self._remark(
-                        dag.remarks, assets[0].function, "an offset of the partitions", "Write the schedule as cron"
-                    )
-                if "end_offset" in given and unparse(given["end_offset"]) != "0":
-                    self._remark(
-                        dag.remarks, assets[0].function, f"end_offset={unparse(given['end_offset'])}",
-                        "A run starts when its interval has ended",
-                    )  # fmt: skip
-            else:
-                self._remark(dag.remarks, assets[0].function, f"partitions {partitions[:60]}",
-                             "Each is a run: `bfm backfill create DAG --partition KEY`, ctx.partition_key")  # fmt: skip
-        crons = [one for one in self.crons if not any(one[0] == job.name for job, _ in self.jobs)]
-        if not partitions and crons:
-            (_, cron, zone), *others = crons
-            for _, other, _ in others:
-                self._remark(
-                    dag.remarks, assets[0].function, f"the schedule {other}", "Move its assets into a DAG of their own"
-                )
-            self.scheduled_assets = True
-            dag.settings["schedule"] = quoted(cron)
-            if zone:
-                dag.settings["timezone"] = quoted(zone)
-            self._remark(
-                dag.remarks, assets[0].function, "start_date is not known", "Set start_date=, where its intervals begin"
-            )
-        owners = assets[0].given.get("owners")
+            self._schedule_of_partitions(dag, partitions, first)
+        else:
+            self._schedule_by_cron(dag, first)
+        owners = first.given.get("owners")
         if isinstance(owners, ast.List) and owners.elts and (owner := _text(owners.elts[0])):
             dag.settings["owner"] = quoted(owner)
         groups = {text for asset in assets if (text := _text(asset.given.get("group_name")))}
         if groups:
             dag.settings["tags"] = "[" + ", ".join(map(quoted, sorted(groups))) + "]"
+
+    def _schedule_of_partitions(self, dag: DraftDag, partitions: str, first: _Node) -> None:
+        kind, given = self._partitions(partitions)
+        if kind not in _PARTITIONS:
+            self._remark(dag.remarks, first.function, f"partitions {partitions[:60]}",
+                         "Each is a run: `bfm backfill create DAG --partition KEY`, ctx.partition_key")  # fmt: skip
+            return
+        dag.settings["schedule"] = quoted(_PARTITIONS[kind])
+        for name in ("start_date", "end_date", "timezone"):
+            value = given.get(name)
+            text = _text(value)
+            if text is not None and name != "timezone":
+                text = _date(text, is_end=name == "end_date")
+            if text:
+                dag.settings[name] = quoted(text)
+            elif value is not None:
+                self._remark(dag.remarks, first.function, f"{name}={unparse(value)}", "Write it out")
+        if cron := _cron(kind, given):
+            dag.settings["schedule"] = quoted(cron)
+        elif cron is None:
+            self._remark(dag.remarks, first.function, "an offset of the partitions", "Write the schedule as cron")
+        if "end_offset" in given and unparse(given["end_offset"]) != "0":
+            what = f"end_offset={unparse(given['end_offset'])}"
+            self._remark(dag.remarks, first.function, what, "A run starts when its interval has ended")
+
+    def _schedule_by_cron(self, dag: DraftDag, first: _Node) -> None:
+        """The first of the schedules that are of no job of ops."""
+        crons = [one for one in self.crons if not any(one[0] == job.name for job, _ in self.jobs)]
+        if not crons:
+            return
+        (_, cron, zone), *others = crons
+        for _, other, _ in others:
+            self._remark(
+                dag.remarks, first.function, f"the schedule {other}", "Move its assets into a DAG of their own"
+            )
+        self.scheduled_assets = True
+        dag.settings["schedule"] = quoted(cron)
+        if zone:
+            dag.settings["timezone"] = quoted(zone)
+        self._remark(
+            dag.remarks, first.function, "start_date is not known", "Set start_date=, where its intervals begin"
+        )
 
     # -- jobs of ops -------------------------------------------------------------------------------------------------
     def _job_dag(self, job: ast.FunctionDef, given: dict[str, ast.expr]) -> None:
@@ -382,17 +385,7 @@ class _File:
             settings["task_id"] = quoted(re.sub(r"[^A-Za-z0-9_.-]", "_", node.name))
         if node.depends_on_past:
             settings["depends_on_past"] = "True"
-        policy = node.given.get("retry_policy")
-        policy = self.values.get(policy.id) if isinstance(policy, ast.Name) else policy
-        if isinstance(policy, ast.Call):
-            values = with_positional(policy, "max_retries", "delay", "backoff")
-            settings["retries"] = unparse(values["max_retries"]) if "max_retries" in values else "1"
-            if "delay" in values:
-                settings["retry_delay"] = unparse(values["delay"])
-            if "backoff" in values and unparse(values["backoff"]).endswith(".EXPONENTIAL"):
-                settings["retry_backoff"] = "2"
-            elif "backoff" in values:
-                self._remark(remarks, policy, f"backoff={unparse(values['backoff'])}", "retry_backoff= is a factor")
+        settings |= self._retries(node, remarks)
         for given, value in node.given.items():
             if given not in _IGNORED_ARGUMENTS:
                 self._remark(remarks, value, f"{given}= of {node.name}", _NO_EQUAL.get(given, "It has no equal here"))
@@ -414,40 +407,65 @@ class _File:
         if before:
             instead = "A result is a JSON value; data goes into tables: ctx.write, ctx.spark.table"
             self._remark(remarks, function, f"what {node.name} takes of others", instead)
-
-        def replace(one: ast.AST) -> str | None:
-            match one:
-                case ast.Attribute(
-                    value=ast.Attribute(value=ast.Name(id=owner), attr=window), attr="start" | "end" as end
-                ) if owner in contexts and window in _WINDOWS:
-                    return f"ctx.interval.{end}"
-                case ast.Attribute(value=ast.Name(id=owner), attr=window) if owner in contexts and window in _WINDOWS:
-                    return "ctx.interval"  # both are a pair of start and end
-                case ast.Attribute(value=ast.Name(id=owner), attr=attr) if owner in contexts:
-                    if attr == "partition_key":
-                        return self._partition_key(node)
-                    if _CONTEXT.get(attr) is None:
-                        self._remark(remarks, one, f"context.{attr}", "ctx has no equal; see docs/authoring.md")
-                    return _CONTEXT.get(attr)
-                case (
-                    ast.Return(value=ast.Call(args=[value, *_]) as call)
-                    | ast.Yield(value=ast.Call(args=[value, *_]) as call)
-                ) if self._kind(call) == "Output":
-                    return f"{'yield' if isinstance(one, ast.Yield) else 'return'} {unparse(value)}"
-                case ast.Return(value=ast.Call() as call) if self._kind(call) in ("MaterializeResult", "Output"):
-                    self._remark(remarks, one, self._kind(call), "Metadata is what a task logs, or its result")
-                    return "return None"
-                case ast.Name(id=used) if self.source.origins.get(used, "").startswith("dagster"):
-                    what = f"{self.source.origins[used]} is used"
-                    self._remark(remarks, one, what, "It is not here when the task runs; replace it")
-            return None
-
-        body = "\n".join([*lines, self.source.body(function, replace)])
-        body = self._as_plain(function, body, remarks)
+        translated = self.source.body(function, lambda part: self._translated(part, node, contexts, remarks))
+        body = self._as_plain(function, "\n".join([*lines, translated]), remarks)
         dag.items.append(DraftTask(name, settings, body, remarks=remarks))
         variables = [f"{_identifier(one)}_task" for one in before]
         first = variables[0] if len(variables) == 1 else f"[{', '.join(variables)}]"
         dag.items.append(Code(f"{_identifier(node.name)}_task = {f'{first} >> ' if before else ''}{name}()"))
+
+    def _retries(self, node: _Node, remarks: list[Remark]) -> dict[str, str]:
+        policy = node.given.get("retry_policy")
+        policy = self.values.get(policy.id) if isinstance(policy, ast.Name) else policy
+        if not isinstance(policy, ast.Call):
+            return {}
+        values = with_positional(policy, "max_retries", "delay", "backoff")
+        settings = {"retries": unparse(values["max_retries"]) if "max_retries" in values else "1"}
+        if "delay" in values:
+            settings["retry_delay"] = unparse(values["delay"])
+        if "backoff" in values and unparse(values["backoff"]).endswith(".EXPONENTIAL"):
+            settings["retry_backoff"] = "2"
+        elif "backoff" in values:
+            self._remark(remarks, policy, f"backoff={unparse(values['backoff'])}", "retry_backoff= is a factor")
+        return settings
+
+    def _translated(self, part: ast.AST, node: _Node, contexts: Collection[str], remarks: list[Remark]) -> str | None:
+        """What a part of the body of a function becomes; None: it stays. `contexts`: parameters that are Dagster's context."""
+        match part:
+            case ast.Attribute(
+                value=ast.Attribute(value=ast.Name(id=owner), attr=window), attr="start" | "end" as end
+            ) if owner in contexts and window in _WINDOWS:
+                return f"ctx.interval.{end}"
+            case ast.Attribute(value=ast.Name(id=owner), attr=window) if owner in contexts and window in _WINDOWS:
+                return "ctx.interval"  # both are a pair of start and end
+            case ast.Attribute(value=ast.Name(id=owner), attr=attr) if owner in contexts:
+                if attr == "partition_key":
+                    return self._partition_key(node)
+                if _CONTEXT.get(attr) is None:
+                    self._remark(remarks, part, f"context.{attr}", "ctx has no equal; see docs/authoring.md")
+                return _CONTEXT.get(attr)
+            case (
+                ast.Return(value=ast.Call(args=[value, *_]) as call)
+                | ast.Yield(value=ast.Call(args=[value, *_]) as call)
+            ) if self._kind(call) == "Output":
+                return f"{'yield' if isinstance(part, ast.Yield) else 'return'} {unparse(value)}"
+            case ast.Return(value=ast.Call() as call) if self._kind(call) in ("MaterializeResult", "Output"):
+                self._remark(remarks, part, self._kind(call), "Metadata is what a task logs, or its result")
+                return "return None"
+            case ast.Name(id=used) if self.source.origins.get(used, "").startswith("dagster"):
+                what = f"{self.source.origins[used]} is used"
+                self._remark(remarks, part, what, "It is not here when the task runs; replace it")
+        return None
+
+
+def _key_of(node: ast.expr) -> str | None:
+    """Of an asset that another names: as text, by its function, or as what is given to AssetKey and the like."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Call(args=[first, *_]):
+            return _text(node) or _text(first)
+    return _text(node)
 
 
 def _own_yields(function: _Function) -> int:

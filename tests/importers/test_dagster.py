@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from pathlib import Path
 
+import pytest
 from support.drafted import Drafted
 
 from backfill_manager.importers.dagster import translate
@@ -116,6 +117,23 @@ def test_assets_and_jobs(tmp_path: Path) -> None:
         "@asset_check some",
     } <= set(made.remarks)
     assert "# what a day has" in text and "import dagster" not in text and "from dagster" not in text
+
+
+@pytest.mark.parametrize(
+    "named",
+    ['"orders"', '"shop/orders"', "orders", 'AssetKey("orders")', 'AssetKey(["shop", "orders"])', 'AssetDep("orders")',
+     'AssetDep(AssetKey(["shop", "orders"]))', 'SourceAsset(key="orders"), orders'],
+)  # fmt: skip
+def test_an_asset_comes_after_those_that_it_names_in_any_way(tmp_path: Path, named: str) -> None:
+    text = f"""from dagster import AssetDep, AssetKey, SourceAsset, asset
+@asset
+def orders(): return 1
+@asset(deps=[{named}])
+def totals(): return 2
+"""
+    (tmp_path / "shop.py").write_text(write(translate(text, "shop.py")))
+    (dag,) = load_file(tmp_path / "shop.py")
+    assert dag.spec.task("totals").upstream == ("orders",)
 
 
 def test_a_file_without_assets() -> None:
