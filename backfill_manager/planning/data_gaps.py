@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backfill_manager.schemas.findings import FINDINGS, WROTE_NO_ROW, Finding
-from backfill_manager.store.data_table_log import Changes, Files, Flags, Numbers, TableLog
+from backfill_manager.store.data_tables.places import Changes, Files, Flags, Numbers
+from backfill_manager.store.data_tables.table_log import TableLog
 
 Reason = tuple[Finding, Flags, Callable[[int], str]]  # where, and why in words, by the number of the interval
 NEIGHBOURS: Final = 7  # on either side, that say what is usual: intervals, or weeks

@@ -30,7 +30,7 @@ from backfill_manager.planning.backfill_range import MAX_ITEMS
 from backfill_manager.planning.interval_overlap import Spans, micros_of
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import CreateBackfill
-from backfill_manager.store.data_table_log import Numbers
+from backfill_manager.store.data_tables.places import Numbers
 from backfill_manager.store.sql_guard import tables_read
 from backfill_manager.value_rules import name_or_path
 

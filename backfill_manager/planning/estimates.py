@@ -29,11 +29,11 @@ from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.interval_overlap import Spans, micros_of
 from backfill_manager.planning.timeline import OF_TIMELINE
 from backfill_manager.store.base import Condition, Store, matching
-from backfill_manager.store.data_table_log import Numbers
+from backfill_manager.store.data_tables.places import Numbers
 
 FIGURES: Final = ("rows", "files", "bytes")
 MAX_PAST_RUNS: Final = 100
-FilesOf = Callable[[str, str | None], pa.Table | None]  # table, time column -> store.file_statistics; None: not there
+FilesOf = Callable[[str, str | None], pa.Table | None]  # table, time column -> file_statistics; None: not there
 
 
 @dataclass(frozen=True)

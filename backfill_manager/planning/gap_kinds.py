@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.model import states
 from backfill_manager.schemas.backfill_options import CreateBackfill
-from backfill_manager.store.data_table_log import Numbers
+from backfill_manager.store.data_tables.places import Numbers
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from backfill_manager.store.data_table_log import Numbers
+from backfill_manager.store.data_tables.places import Numbers
 
 
 class Spans:

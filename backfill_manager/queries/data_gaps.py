@@ -6,8 +6,8 @@
 - The inputs of an output are the Delta tables that the tasks which wrote it have read, with the column that the DAG declares
   (`reads=`), that those who write it have named, or that is named as the output's. A table without one is read whole, and left
   out.
-- Where the bounds of files do not tell the rows of an interval, the one column is read (`store/file_values.py`); what can't be
-  read so is counted where there is a Spark session (`CountRows`).
+- Where the bounds of files do not tell the rows of an interval, the one column is read (`store/data_tables/file_values.py`); what
+  can't be read so is counted where there is a Spark session (`CountRows`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from backfill_manager.planning.written_intervals import REVERT, without_reverted
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Condition, Store
-from backfill_manager.store.data_table_log import TIME_TYPES, Flags, Numbers, TableLog, read_table_log
+from backfill_manager.store.data_tables.places import TIME_TYPES, Flags, Numbers
+from backfill_manager.store.data_tables.table_log import TableLog, read_table_log
 
 CountRows = Callable[[str, str, str, Axis], Numbers | None]
 """Rows in each interval of an axis, of the table at a path, by its column and that column's type; None if it can't be read."""

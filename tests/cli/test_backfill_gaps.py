@@ -19,7 +19,7 @@ from backfill_manager.api.app import create_app
 from backfill_manager.api.server import listen, served_beside
 from backfill_manager.cli.context import CliContext
 from backfill_manager.settings import Settings
-from backfill_manager.store import file_values
+from backfill_manager.store.data_tables import file_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

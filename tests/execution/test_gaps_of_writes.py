@@ -19,8 +19,8 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.make_plan import make_plan
 from backfill_manager.queries.data_gaps import find_gaps, wanted_by_data
 from backfill_manager.schemas.backfill_options import CreateBackfill
-from backfill_manager.store import file_values
 from backfill_manager.store.base import Leader
+from backfill_manager.store.data_tables import file_values
 from backfill_manager.store.memory import MemoryStore
 
 DAG = DagSpec("work_dag", (TaskSpec("work"),), schedule="@daily", start_date=day(1))

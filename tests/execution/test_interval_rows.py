@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from backfill_manager.clock import micros
 from backfill_manager.execution.inputs.interval_rows import rows_counter
 from backfill_manager.planning.data_gaps import Axis, rows_in
-from backfill_manager.store import data_table_log
-from backfill_manager.store.data_table_log import read_table_log
-from backfill_manager.store.file_values import counted_in_files
+from backfill_manager.store.data_tables import table_log
+from backfill_manager.store.data_tables.file_values import counted_in_files
+from backfill_manager.store.data_tables.table_log import read_table_log
 
 HOUR = 3_600_000_000
 JANUARY = micros(datetime(2013, 1, 1, tzinfo=timezone.utc))
@@ -66,7 +66,7 @@ def test_what_the_log_does_not_tell_is_what_is_counted(
     assert log.changes.is_placed.all() and (log.changes.past > log.changes.first).all()
     counted = rows_counter(spark)(table, "at", "timestamp", axis)
     assert counted is not None and counted.tolist() == [48]
-    monkeypatch.setattr(data_table_log, "MAX_DELETION_ROWS", 49)
+    monkeypatch.setattr(table_log, "MAX_DELETION_ROWS", 49)
     assert not rows_in(axis, read_table_log(table, "at", 0, None).files).is_exact.any(), "too many to look at"
 
 

@@ -16,7 +16,7 @@ from backfill_manager.execution.messages import Succeeded
 from backfill_manager.execution.output.output_table import OutputTable
 from backfill_manager.execution.output.table_turns import TableTurns, TurnHolder
 from backfill_manager.execution.promote_revert.revert import Reversion, Reverted, WrittenTable
-from backfill_manager.store.data_table_log import read_table_log
+from backfill_manager.store.data_tables.table_log import read_table_log
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 
 _numbers = itertools.count(1)

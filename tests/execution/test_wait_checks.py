@@ -21,7 +21,7 @@ from backfill_manager.execution.inputs.wait_checks import (
     wait_checks_of_plan,
 )
 from backfill_manager.planning.wait_conditions import WaitCheck
-from backfill_manager.store import file_values
+from backfill_manager.store.data_tables import file_values
 from backfill_manager.testing import days
 
 DAY = days("2024-01-02", 1)[0]

@@ -22,7 +22,8 @@ from backfill_manager.planning.data_gaps import (
     rows_in,
 )
 from backfill_manager.schemas.findings import FINDINGS
-from backfill_manager.store.data_table_log import FIRST, PAST, Changes, Files, TableLog
+from backfill_manager.store.data_tables.places import FIRST, PAST, Changes, Files
+from backfill_manager.store.data_tables.table_log import TableLog
 
 DAY = 100  # places of an interval
 

@@ -21,7 +21,7 @@ from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfill_plan import BackfillPlan
 from backfill_manager.planning.estimates import estimate, past_runs, with_estimates
 from backfill_manager.schemas.backfill_options import CreateBackfill
-from backfill_manager.store.file_statistics import file_statistics
+from backfill_manager.store.data_tables.file_statistics import file_statistics
 from backfill_manager.store.memory import MemoryStore
 
 INSTANT = pa.timestamp("us", tz="UTC")

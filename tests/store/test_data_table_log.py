@@ -13,7 +13,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backfill_manager.clock import micros
-from backfill_manager.store.data_table_log import FIRST, PAST, TableLog, read_table_log
+from backfill_manager.store.data_tables.places import FIRST, PAST
+from backfill_manager.store.data_tables.table_log import TableLog, read_table_log
 
 HOUR = 3_600_000_000
 JANUARY = micros(datetime(2013, 1, 1, tzinfo=timezone.utc))

@@ -7,7 +7,7 @@ import pytest
 from support.s3_server import BUCKET
 from support.state_changes import unique
 
-from backfill_manager.store.file_exists import file_exists
+from backfill_manager.store.data_tables.file_exists import file_exists
 
 
 def test_files_and_folders_in_a_bucket(s3: str) -> None:

@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backfill_manager.planning.data_gaps import Axis, lie_across
-from backfill_manager.store import file_values
-from backfill_manager.store.data_table_log import read_table_log
-from backfill_manager.store.file_values import counted_in_files
+from backfill_manager.store.data_tables import file_values
+from backfill_manager.store.data_tables.file_values import counted_in_files
+from backfill_manager.store.data_tables.table_log import read_table_log
 
 HOUR = 3_600_000_000
 START = datetime(2024, 5, 1, tzinfo=timezone.utc)

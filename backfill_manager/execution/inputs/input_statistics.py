@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.output.output_table import OutputTable
-from backfill_manager.store.file_statistics import file_statistics
+from backfill_manager.store.data_tables.file_statistics import file_statistics
 from backfill_manager.value_rules import table_path
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def input_files(spark: SparkSession) -> Callable[[str, str | None], pa.Table | None]:
-    """Gives `store.file_statistics` of a table by its name or path, and None for one that isn't there, or isn't Delta.
+    """Gives `file_statistics` of a table by its name or path, and None for one that isn't there, or isn't Delta.
     Each table is looked at once, so take a new one for each plan."""
 
     @cache

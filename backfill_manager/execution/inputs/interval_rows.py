@@ -21,14 +21,14 @@ from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.interval import ends as interval_ends
 from backfill_manager.planning.data_gaps import Axis, lie_across, rows_in
-from backfill_manager.store.data_table_log import TableLog
-from backfill_manager.store.file_values import counted_in_files
+from backfill_manager.store.data_tables.file_values import counted_in_files
+from backfill_manager.store.data_tables.table_log import TableLog
 from backfill_manager.store.sql_guard import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backfill_manager.store.data_table_log import Numbers
+    from backfill_manager.store.data_tables.places import Numbers
 
 MAX_BINS: Final = 200_000
 _DAY_US: Final = 86_400_000_000

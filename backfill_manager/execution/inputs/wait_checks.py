@@ -22,8 +22,8 @@ from backfill_manager.planning.data_gaps import Axis, rows_in
 from backfill_manager.planning.plan_waits import CheckWaits
 from backfill_manager.planning.wait_conditions import WaitCheck
 from backfill_manager.schemas.waits import ConditionWait, FileWait, RowsWait
-from backfill_manager.store.data_table_log import TableLog, read_table_log
-from backfill_manager.store.file_exists import file_exists
+from backfill_manager.store.data_tables.file_exists import file_exists
+from backfill_manager.store.data_tables.table_log import TableLog, read_table_log
 from backfill_manager.store.sql_guard import spark_statements
 
 if TYPE_CHECKING:

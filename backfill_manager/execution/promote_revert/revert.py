@@ -31,7 +31,7 @@ from backfill_manager.execution.promote_revert.revert_plan import Change, Confli
 from backfill_manager.execution.promote_revert.table_diff import MAX_PARTS, schema_changes
 from backfill_manager.humanise import plural
 from backfill_manager.model.records import RunKey
-from backfill_manager.store.data_table_log import REVERTS, UNDOES_FROM
+from backfill_manager.store.data_tables.commits import REVERTS, UNDOES_FROM
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
 if TYPE_CHECKING:

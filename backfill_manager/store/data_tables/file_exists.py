@@ -7,7 +7,7 @@ import os
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from backfill_manager.store.data_table_log import plain_location
+from backfill_manager.store.data_tables.table_log import plain_location
 from backfill_manager.store.delta_rs.tables import UNUSABLE, is_engine_error
 
 

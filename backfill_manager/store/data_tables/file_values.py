@@ -19,7 +19,8 @@ from cachetools import LRUCache, cached
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from backfill_manager.store.data_table_log import DAY, Files, Numbers, file_name, plain_location
+from backfill_manager.store.data_tables.places import DAY, Files, Numbers
+from backfill_manager.store.data_tables.table_log import file_name, plain_location
 from backfill_manager.store.delta_rs.tables import is_engine_error
 
 MAX_ROWS: Final = 20_000_000  # about a second of reading from a local disk
@@ -33,7 +34,7 @@ def counted_in_files(
     path: str, files: Files, column: str, kind: str, starts: Numbers, ends: Numbers
 ) -> Numbers | None:  # fmt: skip
     """How many rows of these files lie in each interval `starts <= value < ends` (in order, none overlapping another), in the
-    units of `data_table_log`; `column` is its name in files, empty if it is in none. None: there is too much to read, or it
+    units of `places.py`; `column` is its name in files, empty if it is in none. None: there is too much to read, or it
     can't be read."""
     if not column or files.paths is None or len(files.rows) > MAX_FILES:
         return None
