@@ -43,7 +43,7 @@ from backfill_manager.execution.tasks.spark_sql import run_sql
 from backfill_manager.model import states as s
 from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import DagRun, DagVersion, TaskInstance
-from backfill_manager.planning.next_run import manual_interval
+from backfill_manager.planning.runs.next_run import manual_interval
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

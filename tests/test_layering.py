@@ -69,6 +69,7 @@ LAYERS_WITHIN: Final[dict[str, tuple[frozenset[str], ...]]] = {
             ({"spark"}, {"lineage"}, {"output"}, {"inputs", "promote_revert", "tasks"}, {"task_processes"}),
         )
     ),
+    "planning": tuple(map(frozenset, ({"runs", "data", "batches"}, {"backfills"}))),
     "manager": tuple(
         map(frozenset, ({"telemetry", "decisions"}, {"operations"}, {"services", "maintenance"})),
     ),

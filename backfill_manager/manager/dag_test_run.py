@@ -35,8 +35,8 @@ from backfill_manager.manager.state_identity import identity_of
 from backfill_manager.manager.tick import TickLoop
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, ImportProblem, RunKey, TaskInstance, TaskLog
-from backfill_manager.planning.next_run import interval_from, manual_interval
-from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
+from backfill_manager.planning.runs.next_run import interval_from, manual_interval
+from backfill_manager.planning.runs.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.processes.fork_server_client import ForkServers
 from backfill_manager.queries.runs import run_details
 from backfill_manager.queries.tasks import task_view

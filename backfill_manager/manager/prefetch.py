@@ -18,10 +18,10 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerSta
 from backfill_manager.manager.upstream_items import FAILED, UpstreamItems
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, RunKey
-from backfill_manager.planning.past_costs import read_past
-from backfill_manager.planning.recent_runs import recent_timelines, with_partial_marked
-from backfill_manager.planning.timeline import CURRENT_RUNS, OF_TIMELINE, TimelineWindow
-from backfill_manager.planning.written_intervals import read_written
+from backfill_manager.planning.backfills.past_costs import read_past
+from backfill_manager.planning.data.written_intervals import read_written
+from backfill_manager.planning.runs.recent_runs import recent_timelines, with_partial_marked
+from backfill_manager.planning.runs.timeline import CURRENT_RUNS, OF_TIMELINE, TimelineWindow
 from backfill_manager.store.base import Condition, Store, matching
 
 REVERTED = "reverted"  # of a task of the run before, in `ActiveRun.past` alone

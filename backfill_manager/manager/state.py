@@ -41,12 +41,12 @@ from backfill_manager.model.records import (
 )
 from backfill_manager.model.stored_json import parents_of, unreadable_options
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.auto_batch_size import PastRun, growth_limit
-from backfill_manager.planning.next_run import Upcoming
-from backfill_manager.planning.timeline import TimelineWindow
-from backfill_manager.planning.unusable_backfill import why_unusable
-from backfill_manager.planning.wait_conditions import Seen, WaitCheck, open_wait_checks
-from backfill_manager.planning.written_intervals import WrittenIntervals
+from backfill_manager.planning.backfills.unusable_backfill import why_unusable
+from backfill_manager.planning.batches.auto_batch_size import PastRun, growth_limit
+from backfill_manager.planning.data.wait_conditions import Seen, WaitCheck, open_wait_checks
+from backfill_manager.planning.data.written_intervals import WrittenIntervals
+from backfill_manager.planning.runs.next_run import Upcoming
+from backfill_manager.planning.runs.timeline import TimelineWindow
 from backfill_manager.schemas.waits import ExternalWait
 from backfill_manager.settings.model import LimitSettings
 from backfill_manager.value_rules import table_key, table_keys

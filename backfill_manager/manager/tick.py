@@ -47,9 +47,9 @@ from backfill_manager.model import states as s
 from backfill_manager.model.pools import too_many_slots
 from backfill_manager.model.records import Request
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.downstream_plan import Dags
-from backfill_manager.planning.wait_conditions import WaitCheck
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.downstream_plan import Dags
+from backfill_manager.planning.data.wait_conditions import WaitCheck
 from backfill_manager.schemas import request_kinds
 from backfill_manager.service import Pass
 from backfill_manager.settings import RetentionSettings

@@ -15,7 +15,7 @@ from backfill_manager.clock import UTC, micros
 from backfill_manager.dags.schedule.timezones import start_of_day
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, TaskInstance
-from backfill_manager.planning.timeline import timeline_of
+from backfill_manager.planning.runs.timeline import timeline_of
 from backfill_manager.queries.runs import NOT_LISTED, run_view
 from backfill_manager.store.base import Condition, Store
 

@@ -18,16 +18,16 @@ from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, DagVersion, ImportProblem, Pool, TaskInstance
 from backfill_manager.model.stored_json import shown_column
-from backfill_manager.planning.recent_runs import recent_timelines
-from backfill_manager.planning.timeline import TimelineWindow
-from backfill_manager.planning.wait_conditions import wait_checks_of
+from backfill_manager.planning.data.wait_conditions import wait_checks_of
+from backfill_manager.planning.runs.recent_runs import recent_timelines
+from backfill_manager.planning.runs.timeline import TimelineWindow
 from backfill_manager.queries.documents import document
 from backfill_manager.schemas import resources
 from backfill_manager.schemas.waits import label
 from backfill_manager.store.base import Condition, Store, matching
 
 if TYPE_CHECKING:
-    from backfill_manager.planning.next_run import Upcoming
+    from backfill_manager.planning.runs.next_run import Upcoming
 
 MAX_LISTED_LENGTH: Final = 1000  # characters of a description in a list
 _DETAILS: Final = (
@@ -249,7 +249,7 @@ def _upcoming(
     spec: DagSpec, latest: DagRun | None, now: datetime, taken: Callable[[datetime], bool]
 ) -> Iterator[Upcoming]:
     """One after the other, each as if the run before it had been made in time."""
-    from backfill_manager.planning.next_run import upcoming
+    from backfill_manager.planning.runs.next_run import upcoming
 
     following = upcoming(spec, latest, now, taken)
     while following is not None:

@@ -1,5 +1,5 @@
 """What lies in the tables that a DAG writes against its runs: the state's records and the tables' logs, brought together for
-`planning.data_gaps`, which decides.
+`planning.data.data_gaps`, which decides.
 
 - A DAG's output tables are those that its present tasks have written with the column that tells the rows of an interval
   (`ctx.write(..., time_column=...)`). One with a name lies where it was written last.
@@ -28,11 +28,11 @@ from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.execution.inputs.interval_rows import axis_along, rows_by_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, TableAccess
-from backfill_manager.planning.data_gaps import NONE, Access, Axis, Input, Judged, Output, Runs, judge
-from backfill_manager.planning.gap_kinds import FindWanted, Wanted
-from backfill_manager.planning.interval_overlap import micros_of
-from backfill_manager.planning.timeline import CURRENT_RUNS
-from backfill_manager.planning.written_intervals import REVERT, without_reverted
+from backfill_manager.planning.data.data_gaps import NONE, Access, Axis, Input, Judged, Output, Runs, judge
+from backfill_manager.planning.data.gap_kinds import FindWanted, Wanted
+from backfill_manager.planning.data.interval_overlap import micros_of
+from backfill_manager.planning.data.written_intervals import REVERT, without_reverted
+from backfill_manager.planning.runs.timeline import CURRENT_RUNS
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Condition, Store

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from backfill_manager.clock import format_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.model.records import DagRun, TaskInstance
-from backfill_manager.planning.timeline import timeline_of
+from backfill_manager.planning.runs.timeline import timeline_of
 from backfill_manager.queries.documents import document
 from backfill_manager.queries.runs import NOT_LISTED, run_view
 from backfill_manager.schemas import resources

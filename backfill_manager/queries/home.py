@@ -19,8 +19,8 @@ from backfill_manager.errors import shorten
 from backfill_manager.masking import mask_text
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
-from backfill_manager.planning.lateness import has_succeeded, passed_deadlines, run_of_interval
-from backfill_manager.planning.recent_runs import recent_timelines
+from backfill_manager.planning.runs.lateness import has_succeeded, passed_deadlines, run_of_interval
+from backfill_manager.planning.runs.recent_runs import recent_timelines
 from backfill_manager.queries.dags import all_dags, current_dags
 from backfill_manager.queries.failures import alike
 from backfill_manager.queries.runs import NOT_LISTED

@@ -17,7 +17,7 @@ from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import Backfill, DagRow, DagRun, Request
 from backfill_manager.model.stored_json import shown_column
-from backfill_manager.planning.timeline import is_current, timeline_of
+from backfill_manager.planning.runs.timeline import is_current, timeline_of
 from backfill_manager.queries.documents import document, rounded, seconds_between
 from backfill_manager.queries.paging import LATEST, MAX_LISTED_IDS, Order, Page, Place, Slice
 from backfill_manager.schemas import resources

@@ -12,7 +12,7 @@ from backfill_manager.humanise import name_list, plural
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRow, DagRun, DagVersion
 from backfill_manager.model.stored_json import is_readable
-from backfill_manager.planning.unusable_backfill import unreadable_text
+from backfill_manager.planning.backfills.unusable_backfill import unreadable_text
 from backfill_manager.store.base import Finding, Store, matching
 from backfill_manager.store.wrong_rows import BACK_UP
 

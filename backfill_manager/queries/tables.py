@@ -18,7 +18,7 @@ from backfill_manager.clock import EPOCH, format_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.model.records import TableAccess
-from backfill_manager.planning.written_intervals import REVERT, without_reverted
+from backfill_manager.planning.data.written_intervals import REVERT, without_reverted
 from backfill_manager.queries.dags import known_dag
 from backfill_manager.queries.documents import document
 from backfill_manager.schemas import resources

@@ -23,8 +23,14 @@ from backfill_manager.masking import mask_values
 from backfill_manager.model.pools import SCHEDULED_POOL
 from backfill_manager.model.records import Backfill
 from backfill_manager.number_ranges import Ranges, range_texts
-from backfill_manager.planning.backfill_range import MAX_ITEMS, NOTHING_TO_BATCH, ON_SCHEDULE, read_range, with_defaults
-from backfill_manager.planning.time_window import TimeWindow
+from backfill_manager.planning.backfills.backfill_range import (
+    MAX_ITEMS,
+    NOTHING_TO_BATCH,
+    ON_SCHEDULE,
+    read_range,
+    with_defaults,
+)
+from backfill_manager.planning.backfills.time_window import TimeWindow
 from backfill_manager.schemas import backfill_options, errors, field_types, json_values
 from backfill_manager.schemas.backfill_columns import option_of
 from backfill_manager.schemas.fields import fields_of

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.schedule.timetable import timetable_of
-from backfill_manager.planning.backfill_range import NOTHING_TO_BATCH
+from backfill_manager.planning.backfills.backfill_range import NOTHING_TO_BATCH
 from backfill_manager.queries.backfill_settings import options_to_copy, settings_now
 from backfill_manager.queries.backfills import find_uncounted
 from backfill_manager.queries.dags import known_dag

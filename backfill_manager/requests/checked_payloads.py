@@ -20,8 +20,8 @@ from backfill_manager.masking import MASK, mask_text, secrets_in
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun, Pool
 from backfill_manager.model.stored_json import read_column
-from backfill_manager.planning.backfill_range import with_settled_ends
-from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
+from backfill_manager.planning.backfills.backfill_range import with_settled_ends
+from backfill_manager.planning.runs.mark_plan import MarkPlan, plan_mark
 from backfill_manager.queries.backfill_settings import settings_now
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.bundles import find_bundle, list_bundles

@@ -14,7 +14,7 @@ from backfill_manager.clock import format_instant, from_micros
 from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.dags.schedule.timezones import start_of_day
 from backfill_manager.errors import InvalidInput
-from backfill_manager.planning.backfill_range import with_defaults
+from backfill_manager.planning.backfills.backfill_range import with_defaults
 from backfill_manager.queries.dags import known_dag
 from backfill_manager.queries.data_gaps import CountRows, GapReport, find_gaps
 from backfill_manager.requests.backfill_checks import check_range, read_backfill

@@ -10,9 +10,9 @@ from backfill_manager.dags.run_params import check_conf
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import NotFound
 from backfill_manager.model.states import MANUAL_RUN
-from backfill_manager.planning.next_run import interval_from, manual_interval
-from backfill_manager.planning.rendering import PlannedRun, render
-from backfill_manager.planning.timeline import run_id_for, timeline_key
+from backfill_manager.planning.backfills.rendering import PlannedRun, render
+from backfill_manager.planning.runs.next_run import interval_from, manual_interval
+from backfill_manager.planning.runs.timeline import run_id_for, timeline_key
 from backfill_manager.queries.dags import known_dag
 from backfill_manager.requests.checked_payloads import check_place
 from backfill_manager.store.base import Store

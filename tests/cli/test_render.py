@@ -9,7 +9,7 @@ from support.page_client import browser_of
 from support.sample_state import FilledState
 
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.planning.rendering import PlannedRun, render
+from backfill_manager.planning.backfills.rendering import PlannedRun, render
 from backfill_manager.schemas.params import ParamSpec
 
 

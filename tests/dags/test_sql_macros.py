@@ -18,7 +18,7 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.importing.loader import load_file
 from backfill_manager.dags.sql_macros import MacroError, MacroInterval, check_macros, render_macros, sql_literal
 from backfill_manager.errors import InvalidDag
-from backfill_manager.planning.rendering import PlannedRun, render
+from backfill_manager.planning.backfills.rendering import PlannedRun, render
 
 UTC = timezone.utc
 START, END = datetime(2024, 4, 30, 22, tzinfo=UTC), datetime(2024, 5, 1, 22, tzinfo=UTC)  # a day of Berlin

@@ -16,7 +16,7 @@ from backfill_manager.execution.messages import Succeeded, TaskEnded, TaskLaunch
 from backfill_manager.manager.decisions.apply_outcomes import access_row
 from backfill_manager.model.records import Manager
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.make_plan import make_plan
+from backfill_manager.planning.backfills.make_plan import make_plan
 from backfill_manager.queries.data_gaps import find_gaps, wanted_by_data
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Leader

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from backfill_manager.clock import micros
 from backfill_manager.execution.inputs.interval_rows import rows_counter
-from backfill_manager.planning.data_gaps import Axis, rows_in
+from backfill_manager.planning.data.data_gaps import Axis, rows_in
 from backfill_manager.store.data_tables import table_log
 from backfill_manager.store.data_tables.file_values import counted_in_files
 from backfill_manager.store.data_tables.table_log import read_table_log

@@ -22,7 +22,7 @@ from backfill_manager.execution.output.output_table import OutputTable
 from backfill_manager.execution.output.table_turns import PROCESS_TURNS, TurnHolder
 from backfill_manager.execution.output.write_context import StateIdentity
 from backfill_manager.execution.tasks.spark_sql import parameters
-from backfill_manager.planning.rendering import PlannedRun, render
+from backfill_manager.planning.backfills.rendering import PlannedRun, render
 from backfill_manager.store.sql_guard import identifier, spark_statements, string_literal
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from backfill_manager.execution.inputs.wait_checks import (
     look_for_rows,
     wait_checks_of_plan,
 )
-from backfill_manager.planning.wait_conditions import WaitCheck
+from backfill_manager.planning.data.wait_conditions import WaitCheck
 from backfill_manager.store.data_tables import file_values
 from backfill_manager.testing import days
 

@@ -14,8 +14,8 @@ from backfill_manager.execution.messages import Failed, Outcome, Succeeded, Task
 from backfill_manager.manager.decisions.item_outcomes import ENDED_EARLY
 from backfill_manager.model import states as s
 from backfill_manager.model.records import AUTO_BATCH, Pool, TaskInstance
-from backfill_manager.planning.auto_batch_size import GROWTH
-from backfill_manager.planning.past_costs import read_past
+from backfill_manager.planning.backfills.past_costs import read_past
+from backfill_manager.planning.batches.auto_batch_size import GROWTH
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 SPEC = dag_spec("d", "a", batchable=True)
@@ -169,7 +169,7 @@ def test_of_more_past_runs_than_are_looked_at_the_newest_count(monkeypatch: pyte
     manager = ground_with()
     backfill = auto(manager, 4, max_active_runs=1)
     run_through(manager, taking(10.0, 0.5))
-    monkeypatch.setattr("backfill_manager.planning.past_costs.MAX_PAST", 1)
+    monkeypatch.setattr("backfill_manager.planning.backfills.past_costs.MAX_PAST", 1)
     for own in (None, backfill):
         assert [(run.items, run.own) for run in read_past(manager.store, SPEC, own)] == [(3, own is not None)]
 

@@ -27,8 +27,8 @@ from backfill_manager.manager.services.planner import PlanResult
 from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, CheckResult, DagRun, Response, TableAccess, TaskTry
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.downstream_plan import Dags
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.downstream_plan import Dags
 from backfill_manager.requests.checked_payloads import set_pool
 from backfill_manager.requests.submit import id_of_stop, submit
 from backfill_manager.settings import Settings

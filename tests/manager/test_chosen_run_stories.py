@@ -11,9 +11,9 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning import chosen_runs
-from backfill_manager.planning.clear_plan import plan_clear
-from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
+from backfill_manager.planning.runs import chosen_runs
+from backfill_manager.planning.runs.clear_plan import plan_clear
+from backfill_manager.planning.runs.mark_plan import MarkPlan, plan_mark
 from backfill_manager.queries.dags import spec_reader
 from backfill_manager.schemas.commands import ClearTasks, MarkRuns
 from backfill_manager.testing import InMemoryManager, dag_spec, days

@@ -324,7 +324,7 @@ def test_clear_find_and_downstream_again(how):
 
 
 def test_cost_read_from_tables():
-    from backfill_manager.planning.past_costs import read_past
+    from backfill_manager.planning.backfills.past_costs import read_past
 
     g = InMemoryManager(spec_over(), script=lambda _: None)
     g.backfill("d", days("2024-01-01", 1))

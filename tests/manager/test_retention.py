@@ -37,7 +37,7 @@ from backfill_manager.model.records import (
     TaskLog,
     TaskTry,
 )
-from backfill_manager.planning.timeline import is_current
+from backfill_manager.planning.runs.timeline import is_current
 from backfill_manager.settings import RetentionSettings
 from backfill_manager.store.base import Leader
 from backfill_manager.testing import InMemoryManager, dag_spec, days

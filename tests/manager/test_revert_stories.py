@@ -20,7 +20,7 @@ from backfill_manager.execution.promote_revert.revert import Reverted, WrittenTa
 from backfill_manager.manager.operations.reverts import readers
 from backfill_manager.manager.tick_context import RevertJob
 from backfill_manager.model.records import DagRun, Response, TableAccess
-from backfill_manager.planning.backfill_plan import existing_runs
+from backfill_manager.planning.backfills.backfill_plan import existing_runs
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.tables import list_table_intervals, list_tables, rows_before
 from backfill_manager.schemas import request_kinds

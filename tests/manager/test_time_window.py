@@ -16,7 +16,7 @@ from backfill_manager.clock import UTC
 from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
-from backfill_manager.planning.time_window import TimeWindow
+from backfill_manager.planning.backfills.time_window import TimeWindow
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.eta import with_time_left
 from backfill_manager.testing import InMemoryManager, dag_spec, days

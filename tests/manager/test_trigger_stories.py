@@ -22,7 +22,7 @@ from support.scenarios import (
 from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun, Response
-from backfill_manager.planning.backfill_plan import existing_runs
+from backfill_manager.planning.backfills.backfill_plan import existing_runs
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.schemas.params import ParamSpec
 from backfill_manager.testing import InMemoryManager, dag_spec, days

@@ -17,8 +17,8 @@ from backfill_manager.manager.services.bundle_watcher import ParseResult
 from backfill_manager.manager.services.planner import PlanResult
 from backfill_manager.manager.tick_context import ParseRequest, PlanRequest
 from backfill_manager.model.records import Pool, Request, Response
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.dry_run import with_dry_run
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.dry_run import with_dry_run
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Store, matching
 from backfill_manager.store.memory import MemoryStore

@@ -19,7 +19,7 @@ from backfill_manager.execution.inputs.wait_checks import Found
 from backfill_manager.manager.decisions.task_readiness import MAX_SHOWN
 from backfill_manager.manager.services.wait_checker import WaitChecker, WaitCheckers, WaitsChecked
 from backfill_manager.model import states as s
-from backfill_manager.planning.wait_conditions import MAX_OPEN, Seen, WaitCheck
+from backfill_manager.planning.data.wait_conditions import MAX_OPEN, Seen, WaitCheck
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 DAY = days("2024-01-02", 1)

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from backfill_manager.clock import UTC, parse_instant
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning.auto_batch_size import (
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.past_costs import past_run
+from backfill_manager.planning.backfills.time_window import TimeWindow
+from backfill_manager.planning.batches.auto_batch_size import (
     GROWTH,
     MOST,
     BatchLimits,
@@ -26,10 +29,7 @@ from backfill_manager.planning.auto_batch_size import (
     waiting_factor,
     why_so_large,
 )
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.batches import batches_of, stretches
-from backfill_manager.planning.past_costs import past_run
-from backfill_manager.planning.time_window import TimeWindow
+from backfill_manager.planning.batches.joined_items import batches_of, stretches
 from backfill_manager.schemas.backfill_options import CreateBackfill
 
 LIMITS = BatchLimits(slots=8, target_s=600.0)

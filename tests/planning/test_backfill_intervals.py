@@ -13,7 +13,7 @@ from support.cron_reference import Case, expected_intervals, random_case
 
 from backfill_manager.clock import format_instant, from_micros, parse_instant
 from backfill_manager.dags.schedule.timetable import Timetable
-from backfill_manager.planning.backfill_intervals import intervals
+from backfill_manager.planning.backfills.backfill_intervals import intervals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

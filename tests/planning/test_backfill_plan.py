@@ -15,10 +15,10 @@ from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.model.records import BackfillItem, DagRun, Manager
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
-from backfill_manager.planning.backfill_range import read_range
-from backfill_manager.planning.batch_coverage import covered_ranges
-from backfill_manager.planning.sql_queries import query
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan, existing_runs, plan_backfill
+from backfill_manager.planning.backfills.backfill_range import read_range
+from backfill_manager.planning.backfills.sql_queries import query
+from backfill_manager.planning.batches.batch_coverage import covered_ranges
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.store.table_properties import arrow_schema
@@ -413,7 +413,7 @@ def test_batches_before_the_range_are_read_when_they_reach_into_it(spark: SparkS
 
 
 def test_covering_runs_are_met_without_a_shuffle_or_a_join_by_range(spark: SparkSession) -> None:
-    from backfill_manager.planning import backfill_plan
+    from backfill_manager.planning.backfills import backfill_plan
 
     ask = CreateBackfill(dag_id="flights", start_date=day(1), end_date=day(9))
     covers = covered_ranges(batch_run("success", day(1), day(4), items=3), 1)

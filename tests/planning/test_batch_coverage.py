@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_manager.clock import EPOCH
-from backfill_manager.planning.batch_coverage import covered_ranges
+from backfill_manager.planning.batches.batch_coverage import covered_ranges
 
 DAY = 86_400_000_000
 Batch = tuple[int, int, str | None, int]  # first day, the day after the last, state, DAG version

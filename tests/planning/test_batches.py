@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from backfill_manager.clock import EPOCH
 from backfill_manager.model.records import BackfillItem
-from backfill_manager.planning.batches import batches, next_batch
+from backfill_manager.planning.batches.joined_items import batches, next_batch
 
 INSTANT = pa.timestamp("us", tz="UTC")
 

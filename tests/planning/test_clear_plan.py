@@ -13,8 +13,8 @@ from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput, NotFound
 from backfill_manager.model.records import DagRow, DagRun, TaskInstance
-from backfill_manager.planning import chosen_runs, clear_plan
-from backfill_manager.planning.clear_plan import ClearPlan, plan_clear
+from backfill_manager.planning.runs import chosen_runs, clear_plan
+from backfill_manager.planning.runs.clear_plan import ClearPlan, plan_clear
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.testing import MemoryStore, dag_spec
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backfill_manager.planning.data_gaps import (
+from backfill_manager.planning.data.data_gaps import (
     NONE,
     Access,
     Axis,

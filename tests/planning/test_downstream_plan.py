@@ -15,9 +15,9 @@ from backfill_manager.dags.definition import DagSpec, TableRead, TaskSpec
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.downstream_plan import tree, with_downstream
-from backfill_manager.planning.make_plan import make_plan
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.downstream_plan import tree, with_downstream
+from backfill_manager.planning.backfills.make_plan import make_plan
 from backfill_manager.queries.data_gaps import wanted_by_data
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.memory import MemoryStore

@@ -16,10 +16,10 @@ from backfill_manager.clock import UTC
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, DagRun
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.dry_run import with_dry_run
-from backfill_manager.planning.dry_run_reruns import Rerun, _covering, with_reruns
-from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.dry_run import with_dry_run
+from backfill_manager.planning.backfills.dry_run_reruns import Rerun, _covering, with_reruns
+from backfill_manager.planning.runs.timeline import TimelineWindow
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Condition
 from backfill_manager.store.table_properties import arrow_schema
@@ -174,7 +174,7 @@ def test_a_run_that_was_cancelled_before_anything_began() -> None:
 
 
 def test_more_failed_runs_than_one_condition_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backfill_manager.planning.dry_run_reruns._MAX_NAMED", 1)
+    monkeypatch.setattr("backfill_manager.planning.backfills.dry_run_reruns._MAX_NAMED", 1)
     manager = world("b 02", "a 04", "c 06")
     done(manager, 1, 7)
     assert planned(manager, skipped=(1, 3, 5, 6, 7)).reruns == {2: Rerun(run_of(2), 2), 4: Rerun(run_of(4), 3)}

@@ -18,8 +18,8 @@ from backfill_manager.clock import EPOCH, parse_instant
 from backfill_manager.dags.definition import DagSpec, TableRead, TaskSpec
 from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.estimates import estimate, past_runs, with_estimates
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.estimates import estimate, past_runs, with_estimates
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.data_tables.file_statistics import file_statistics
 from backfill_manager.store.memory import MemoryStore

@@ -14,9 +14,9 @@ from backfill_manager.dags.definition import DagSpec, TableRead, TaskSpec
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.gap_kinds import Wanted
-from backfill_manager.planning.make_plan import make_plan
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.make_plan import make_plan
+from backfill_manager.planning.data.gap_kinds import Wanted
 from backfill_manager.requests.backfill_checks import check_backfill
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.memory import MemoryStore

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backfill_manager.planning.interval_overlap import Spans
+from backfill_manager.planning.data.interval_overlap import Spans
 
 SPAN = st.tuples(st.integers(0, 30), st.integers(0, 6), st.integers(0, 100))  # first, last - first, weight
 INTERVAL = st.tuples(st.integers(0, 30), st.integers(1, 6))

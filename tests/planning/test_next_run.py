@@ -16,8 +16,8 @@ from backfill_manager.dags.schedule.timetable import Timetable
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning.next_run import Upcoming, manual_interval, upcoming
-from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.planning.runs.next_run import Upcoming, manual_interval, upcoming
+from backfill_manager.planning.runs.timeline import TimelineWindow
 
 FAR = datetime(2200, 1, 1, tzinfo=UTC)
 

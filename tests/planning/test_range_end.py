@@ -14,7 +14,7 @@ from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.schedule.timetable import Timetable, parse_end, parse_last, parse_start, timetable_of
 from backfill_manager.dags.schedule.timezones import start_of_day
 from backfill_manager.errors import InvalidInput
-from backfill_manager.planning.backfill_range import read_range, with_defaults, with_settled_ends
+from backfill_manager.planning.backfills.backfill_range import read_range, with_defaults, with_settled_ends
 from backfill_manager.requests.backfill_checks import check_backfill
 from backfill_manager.schemas.backfill_options import CreateBackfill
 

@@ -11,8 +11,8 @@ import pytest
 from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.model.records import BackfillItem
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.rendering import PlannedRun, literal, render
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.rendering import PlannedRun, literal, render
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.table_properties import arrow_schema
 

@@ -14,9 +14,9 @@ from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.model.records import Backfill, DagRun, DagVersion, Manager
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.backfill_plan import existing_runs
-from backfill_manager.planning.make_plan import make_plan
-from backfill_manager.planning.stale import runs_for_stale
+from backfill_manager.planning.backfills.backfill_plan import existing_runs
+from backfill_manager.planning.backfills.make_plan import make_plan
+from backfill_manager.planning.backfills.stale import runs_for_stale
 from backfill_manager.queries.data_gaps import wanted_by_data
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.memory import MemoryStore

@@ -22,8 +22,8 @@ from backfill_manager.manager.state import ActiveBackfill
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, DagRun
-from backfill_manager.planning.recent_runs import HORIZONS, recent_timelines
-from backfill_manager.planning.timeline import TimelineWindow, number_of, run_id_for, timeline_key
+from backfill_manager.planning.runs.recent_runs import HORIZONS, recent_timelines
+from backfill_manager.planning.runs.timeline import TimelineWindow, number_of, run_id_for, timeline_key
 from backfill_manager.store.base import Condition
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import InMemoryManager, dag_spec

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backfill_manager.model.records import Manager, TableAccess
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, read_written
+from backfill_manager.planning.data.written_intervals import REVERT, WrittenIntervals, read_written
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.value_rules import table_key, table_path
 

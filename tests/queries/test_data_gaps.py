@@ -16,7 +16,7 @@ from support.sample_state import FilledState
 
 from backfill_manager.dags.definition import DagSpec, TableRead
 from backfill_manager.errors import InvalidInput
-from backfill_manager.planning.data_gaps import Axis
+from backfill_manager.planning.data.data_gaps import Axis
 from backfill_manager.queries.data_gaps import find_gaps, wanted_by_data
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.data_tables import file_values

@@ -15,9 +15,9 @@ from support.sample_state import FilledState
 from backfill_manager import condition, file, rows
 from backfill_manager.cli.render.plan import wait_lines
 from backfill_manager.model.records import TableAccess
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.plan_waits import with_waits
-from backfill_manager.planning.wait_conditions import WaitCheck
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.plan_waits import with_waits
+from backfill_manager.planning.data.wait_conditions import WaitCheck
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.testing import dag_spec, days
 
@@ -95,7 +95,7 @@ def test_an_item_of_several_days_waits_for_each_of_them(state: FilledState) -> N
 def test_of_items_behind_those_that_are_looked_for_nothing_is_known(
     state: FilledState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backfill_manager.planning.plan_waits.MAX_LOOKED_AT", 1)
+    monkeypatch.setattr("backfill_manager.planning.backfills.plan_waits.MAX_LOOKED_AT", 1)
     found = with_waits(plan(SUCCESS), state.store, lambda looks: dict.fromkeys(looks, True))
     assert {ordinal: (one.missing, one.unknown) for ordinal, one in found.waits.items()} == dict.fromkeys(
         (2, 3), ((), ("/in/{interval_start:%d}/_SUCCESS",))

@@ -12,7 +12,7 @@ from backfill_manager.clock import parse_instant
 from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.dags.task_selection import selected_tasks
 from backfill_manager.errors import InvalidInput
-from backfill_manager.planning.backfill_range import with_defaults
+from backfill_manager.planning.backfills.backfill_range import with_defaults
 from backfill_manager.requests.backfill_checks import check_backfill
 from backfill_manager.schemas.backfill_options import CreateBackfill
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backfill_manager.planning.data_gaps import Axis, lie_across
+from backfill_manager.planning.data.data_gaps import Axis, lie_across
 from backfill_manager.store.data_tables import file_values
 from backfill_manager.store.data_tables.file_values import counted_in_files
 from backfill_manager.store.data_tables.table_log import read_table_log

@@ -40,7 +40,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.pools import BACKFILL_POOL, SCHEDULED_POOL
 from backfill_manager.model.records import DagRow, DagVersion, Pool, TaskInstance
 from backfill_manager.model.transitions import backfill_paused
-from backfill_manager.planning.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
 from backfill_manager.schemas import request_kinds
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store import open_store

@@ -27,8 +27,8 @@ from backfill_manager.manager.recovery import restore_state
 from backfill_manager.manager.state import ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, TableAccess, TaskInstance
-from backfill_manager.planning.timeline import timeline_key
-from backfill_manager.planning.written_intervals import read_written
+from backfill_manager.planning.data.written_intervals import read_written
+from backfill_manager.planning.runs.timeline import timeline_key
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 from support.fake_tables import PATH, FakeTables
 from support.scenarios import at, dies_after, next_due, timeline

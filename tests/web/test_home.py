@@ -13,7 +13,7 @@ from support.scenarios import accepted
 
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning.lateness import first_deadline, following_deadline, passed_deadlines
+from backfill_manager.planning.runs.lateness import first_deadline, following_deadline, passed_deadlines
 from backfill_manager.queries import home
 from backfill_manager.queries.home import expected_dags, failed_since, late_dags
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days

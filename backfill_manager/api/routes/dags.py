@@ -16,7 +16,7 @@ from backfill_manager.api.parameters import IN_STATES, Id, OfType, RunState
 from backfill_manager.api.routes.runs import RunPaging, address_of, page_of_runs
 from backfill_manager.api.submit import ApiSubmit, Payload, Submitter, submits
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning.clear_plan import plan_clear
+from backfill_manager.planning.runs.clear_plan import plan_clear
 from backfill_manager.queries import dags as queries
 from backfill_manager.queries.bundles import list_bundles
 from backfill_manager.queries.grid import grid

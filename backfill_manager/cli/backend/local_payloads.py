@@ -83,7 +83,7 @@ def dry_run_of(backend: LocalBackend, kind: str, values: Mapping[str, Any]) -> D
         return _parse_bundle(backend, values)
     if kind == request_kinds.RUNS_MARK:
         return checked_payloads.marked_runs(backend.store, MarkRuns.parse(values))[1].to_json_document()
-    from backfill_manager.planning.clear_plan import plan_clear
+    from backfill_manager.planning.runs.clear_plan import plan_clear
 
     store, command = backend.store, _clear_command(backend, values)
     return plan_clear(store, command, dags.all_dags(store), dags.spec_reader(store)).to_json_document()
@@ -120,9 +120,9 @@ def _plan_here(backend: LocalBackend, backfill: CreateBackfill) -> Document:
     from backfill_manager.execution.inputs.input_statistics import input_files
     from backfill_manager.execution.inputs.interval_rows import rows_counter
     from backfill_manager.execution.inputs.wait_checks import wait_checks_of_plan
-    from backfill_manager.planning.batch_forecast import with_batch_limits
-    from backfill_manager.planning.dry_run import with_dry_run
-    from backfill_manager.planning.make_plan import make_plan
+    from backfill_manager.planning.backfills.batch_forecast import with_batch_limits
+    from backfill_manager.planning.backfills.dry_run import with_dry_run
+    from backfill_manager.planning.backfills.make_plan import make_plan
     from backfill_manager.queries.data_gaps import wanted_by_data
 
     context, store, now = backend.context, backend.store, backend.clock.now()

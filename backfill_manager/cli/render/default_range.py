@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from backfill_manager.clock import in_zone, parse_instant
 from backfill_manager.dags.schedule.timetable import ONCE
-from backfill_manager.planning.backfill_range import RANGED
+from backfill_manager.planning.backfills.backfill_range import RANGED
 
 
 def may_leave_ends_out(values: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from backfill_manager.clock import EPOCH, UTC, from_micros, micros
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.interval import Interval
 from backfill_manager.execution.interval import ends as interval_ends
-from backfill_manager.planning.data_gaps import Axis, lie_across, rows_in
+from backfill_manager.planning.data.data_gaps import Axis, lie_across, rows_in
 from backfill_manager.store.data_tables.file_values import counted_in_files
 from backfill_manager.store.data_tables.table_log import TableLog
 from backfill_manager.store.sql_guard import identifier

@@ -18,9 +18,9 @@ from backfill_manager.execution.error_format import one_line, unbound_parameter
 from backfill_manager.execution.inputs.interval_rows import axis_along, rows_by_values, rows_counter
 from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.output.output_table import OutputTable
-from backfill_manager.planning.data_gaps import Axis, rows_in
-from backfill_manager.planning.plan_waits import CheckWaits
-from backfill_manager.planning.wait_conditions import WaitCheck
+from backfill_manager.planning.backfills.plan_waits import CheckWaits
+from backfill_manager.planning.data.data_gaps import Axis, rows_in
+from backfill_manager.planning.data.wait_conditions import WaitCheck
 from backfill_manager.schemas.waits import ConditionWait, FileWait, RowsWait
 from backfill_manager.store.data_tables.file_exists import file_exists
 from backfill_manager.store.data_tables.table_log import TableLog, read_table_log

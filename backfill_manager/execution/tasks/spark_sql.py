@@ -21,7 +21,7 @@ from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output.write_context import WriteContext
 from backfill_manager.execution.tasks.sql_statement import StatementRunner
-from backfill_manager.planning.rendering import sql_text, sql_values
+from backfill_manager.planning.backfills.rendering import sql_text, sql_values
 from backfill_manager.store.sql_guard import spark_statements
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What `planning.auto_batch_size` is given of an active backfill with `batch=auto`, and what its runs teach it. Pure."""
+"""What `planning.batches.auto_batch_size` is given of an active backfill with `batch=auto`, and what its runs teach it. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.pools import pool_of
-from backfill_manager.planning.auto_batch_size import (
+from backfill_manager.planning.backfills.past_costs import past_run
+from backfill_manager.planning.backfills.time_window import TimeWindow
+from backfill_manager.planning.batches.auto_batch_size import (
     MAX_PAST,
     BatchLimits,
     cost_of,
@@ -17,8 +19,6 @@ from backfill_manager.planning.auto_batch_size import (
     size_of_next,
     waiting_factor,
 )
-from backfill_manager.planning.past_costs import past_run
-from backfill_manager.planning.time_window import TimeWindow
 
 YIELDING_TARGET_S: Final = 30.0  # of a batch in a pool where scheduled runs have waited (`manager.end_batches_early`)
 REMEMBERED_S: Final = 600.0

@@ -31,10 +31,10 @@ from backfill_manager.manager.upstream_items import UpstreamItems, meets
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import BackfillItem, DagRun
-from backfill_manager.planning.batches import next_batch
-from backfill_manager.planning.clear_plan import failed_and_after
-from backfill_manager.planning.time_window import TimeWindow
-from backfill_manager.planning.timeline import is_current, preview_run_type, timeline_key
+from backfill_manager.planning.backfills.time_window import TimeWindow
+from backfill_manager.planning.batches.joined_items import next_batch
+from backfill_manager.planning.runs.clear_plan import failed_and_after
+from backfill_manager.planning.runs.timeline import is_current, preview_run_type, timeline_key
 from backfill_manager.schemas.backfill_options import CreateBackfill
 
 log = get_logger("backfills")

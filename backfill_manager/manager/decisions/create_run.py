@@ -15,7 +15,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import DagRun, TaskInstance
 from backfill_manager.model.transitions import NOT_SELECTED
-from backfill_manager.planning.timeline import TimelineWindow
+from backfill_manager.planning.runs.timeline import TimelineWindow
 
 
 def selected_of(row: DagRun, spec: DagSpec, tasks: Iterable[TaskInstance]) -> frozenset[str]:

@@ -11,7 +11,7 @@ from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model.records import TaskInstance
-from backfill_manager.planning.wait_conditions import MAX_OPEN, open_wait_checks, wait_checks_of
+from backfill_manager.planning.data.wait_conditions import MAX_OPEN, open_wait_checks, wait_checks_of
 
 FIRST_LOOK: Final = timedelta(minutes=5)  # at most, of a leader that has just begun
 

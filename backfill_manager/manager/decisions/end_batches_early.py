@@ -19,7 +19,7 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerSta
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.pools import pool_of
-from backfill_manager.planning.auto_batch_size import cost_of
+from backfill_manager.planning.batches.auto_batch_size import cost_of
 
 WAIT_S: Final = 30.0
 

@@ -4,8 +4,8 @@ A message is a row that is committed with what it tells, before it: a crash betw
 `notification_sender` sends it then. Runs of a backfill send nothing, their backfill tells how they have ended. A mark after which
 a run or a backfill is what it was is no news.
 
-What is late: `planning/lateness.py`. Each deadline is looked at once, when it passes; those that passed while no manager led,
-when the next one begins.
+What is late: `planning/runs/lateness.py`. Each deadline is looked at once, when it passes; those that passed while no manager
+led, when the next one begins.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, Notification
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.lateness import first_deadline, following_deadline, has_succeeded, run_of_interval
+from backfill_manager.planning.runs.lateness import first_deadline, following_deadline, has_succeeded, run_of_interval
 
 Happened = Literal["failed", "late", "deadlocked", "done"]
 

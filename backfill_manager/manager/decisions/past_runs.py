@@ -12,7 +12,7 @@ from backfill_manager.manager.decisions.trigger_rules import PAST_IS_DONE
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, TaskInstance
-from backfill_manager.planning.timeline import timeline_key
+from backfill_manager.planning.runs.timeline import timeline_key
 
 ACTIVE = ""  # an obstacle that may go away by itself
 

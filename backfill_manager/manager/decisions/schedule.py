@@ -1,7 +1,7 @@
 """Creates scheduled runs when they are due. Pure decisions over `ManagerState`.
 
 Every DAG that is active, not paused and has a schedule continues from its timeline's latest scheduled or backfill run
-(`planning.next_run`), up to `max_active_runs` scheduled runs at once. A date whose run was made before its interval had
+(`planning.runs.next_run`), up to `max_active_runs` scheduled runs at once. A date whose run was made before its interval had
 ended, or is partial, is run again when the schedule comes to it; while that run is active the schedule waits for it.
 
 With `lookback=N`, the N intervals before are run again along with each new run, older ones first, for late data. Only
@@ -23,8 +23,8 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun
-from backfill_manager.planning.next_run import Upcoming, upcoming
-from backfill_manager.planning.timeline import TimelineWindow, timeline_key
+from backfill_manager.planning.runs.next_run import Upcoming, upcoming
+from backfill_manager.planning.runs.timeline import TimelineWindow, timeline_key
 
 MAX_AWAITED: Final = 1000  # runs of a DAG in memory as they may become late
 

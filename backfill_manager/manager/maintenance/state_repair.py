@@ -30,7 +30,7 @@ from backfill_manager.model import records
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.timeline import key_of_run_id
+from backfill_manager.planning.runs.timeline import key_of_run_id
 from backfill_manager.process_info import is_gone
 from backfill_manager.schemas import errors, request_kinds
 from backfill_manager.settings import Settings

@@ -13,9 +13,9 @@ from backfill_manager.model.records import (
     RunKey,
     TableAccess,
 )
-from backfill_manager.planning.recent_runs import with_partial_marked
-from backfill_manager.planning.timeline import OF_TIMELINE, advances_schedule, number_of, timeline_key
-from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, without_reverted
+from backfill_manager.planning.data.written_intervals import REVERT, WrittenIntervals, without_reverted
+from backfill_manager.planning.runs.recent_runs import with_partial_marked
+from backfill_manager.planning.runs.timeline import OF_TIMELINE, advances_schedule, number_of, timeline_key
 from backfill_manager.store.base import Condition, Store, matching, spanning
 
 

@@ -1,4 +1,4 @@
-"""Clears tasks of runs: they run again, as `planning/clear_plan.py` has chosen them."""
+"""Clears tasks of runs: they run again, as `planning/runs/clear_plan.py` has chosen them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backfill_manager.manager.operations.found_runs import FoundRuns, clear_task
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call, Handler
 from backfill_manager.model.records import TaskInstance
-from backfill_manager.planning.clear_plan import ClearedRun, plan_clear
+from backfill_manager.planning.runs.clear_plan import ClearedRun, plan_clear
 from backfill_manager.schemas import commands
 from backfill_manager.schemas.command import Command
 from backfill_manager.store.base import Store, matching

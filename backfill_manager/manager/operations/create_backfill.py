@@ -19,7 +19,7 @@ from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
 from backfill_manager.schemas.backfill_columns import STORED_OPTIONS, columns_of
 from backfill_manager.store.base import Leader, Store
 

@@ -17,7 +17,7 @@ from backfill_manager.manager.tick_context import Answer, Call, Handler
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, RunKey
-from backfill_manager.planning.mark_plan import MarkPlan, plan_mark
+from backfill_manager.planning.runs.mark_plan import MarkPlan, plan_mark
 from backfill_manager.schemas import commands, errors
 from backfill_manager.schemas.command import Command
 from backfill_manager.store.base import Store, matching

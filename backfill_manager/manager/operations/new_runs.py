@@ -14,8 +14,8 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import Answer, Call, Handler
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun
-from backfill_manager.planning.next_run import interval_from, manual_interval
-from backfill_manager.planning.timeline import TimelineWindow, run_id_for, timeline_key
+from backfill_manager.planning.runs.next_run import interval_from, manual_interval
+from backfill_manager.planning.runs.timeline import TimelineWindow, run_id_for, timeline_key
 from backfill_manager.requests.checked_payloads import check_logical_date, check_place
 from backfill_manager.schemas import commands, errors
 from backfill_manager.schemas.command import Command

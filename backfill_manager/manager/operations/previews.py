@@ -24,7 +24,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import Call, PreviewJob
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, RunKey, TableAccess
-from backfill_manager.planning.timeline import TimelineWindow, runs_meet, timeline_key
+from backfill_manager.planning.runs.timeline import TimelineWindow, runs_meet, timeline_key
 from backfill_manager.schemas import commands, errors
 from backfill_manager.store.base import Condition, Store, matching
 

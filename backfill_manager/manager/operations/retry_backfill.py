@@ -22,7 +22,7 @@ from backfill_manager.model import transitions as c
 from backfill_manager.model.records import Backfill, BackfillItem
 from backfill_manager.model.stored_json import parents_of, read_column
 from backfill_manager.number_ranges import Ranges, count_numbers, is_in, widened
-from backfill_manager.planning.timeline import TimelineWindow, timeline_key
+from backfill_manager.planning.runs.timeline import TimelineWindow, timeline_key
 from backfill_manager.requests.backfill_checks import check_changes_for_dag, check_items
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_columns import AUTO, option_of

@@ -29,9 +29,9 @@ from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import Backfill, DagRun, RunKey, TableAccess
-from backfill_manager.planning.recent_runs import with_partial_marked
-from backfill_manager.planning.timeline import CURRENT_RUNS, runs_meet
-from backfill_manager.planning.written_intervals import REVERT, WrittenIntervals, without_reverted
+from backfill_manager.planning.data.written_intervals import REVERT, WrittenIntervals, without_reverted
+from backfill_manager.planning.runs.recent_runs import with_partial_marked
+from backfill_manager.planning.runs.timeline import CURRENT_RUNS, runs_meet
 from backfill_manager.schemas import commands, errors
 from backfill_manager.store.base import Condition, Store, matching, spanning
 

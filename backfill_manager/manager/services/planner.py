@@ -30,11 +30,11 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager.tick_context import PlanRequest
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
-from backfill_manager.planning.batch_forecast import with_batch_limits
-from backfill_manager.planning.downstream_plan import Dags
-from backfill_manager.planning.dry_run import with_dry_run
-from backfill_manager.planning.make_plan import make_plan
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan, existing_runs, plan_backfill
+from backfill_manager.planning.backfills.batch_forecast import with_batch_limits
+from backfill_manager.planning.backfills.downstream_plan import Dags
+from backfill_manager.planning.backfills.dry_run import with_dry_run
+from backfill_manager.planning.backfills.make_plan import make_plan
 from backfill_manager.queries.data_gaps import wanted_by_data
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.schemas.request_kinds import BACKFILL_DRY_RUN

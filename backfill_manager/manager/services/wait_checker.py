@@ -23,7 +23,7 @@ from backfill_manager.execution.spark.spark_health import ignore_stopped_context
 from backfill_manager.execution.spark.spark_job_group import SparkJobGroup
 from backfill_manager.logging import get_logger
 from backfill_manager.model.pools import SCHEDULED_POOL
-from backfill_manager.planning.wait_conditions import Seen, WaitCheck
+from backfill_manager.planning.data.wait_conditions import Seen, WaitCheck
 from backfill_manager.schemas.waits import ConditionWait, FileWait, RowsWait
 from backfill_manager.service import Service
 

@@ -28,7 +28,7 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.errors import InvalidInput, NotFound, Refused, StateError
 from backfill_manager.model.records import Pool
 from backfill_manager.model.states import BACKFILL_FINISHED, SCHEDULED_RUN
-from backfill_manager.planning.backfill_range import with_defaults
+from backfill_manager.planning.backfills.backfill_range import with_defaults
 from backfill_manager.queries.backfill_settings import SettingsNow, options_to_copy, settings_now
 from backfill_manager.queries.dags import current_dag, current_dags, params_of
 from backfill_manager.queries.dry_run import plan_shown

@@ -20,7 +20,7 @@ from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.model.records import Pool
 from backfill_manager.model.states import REMOVED
-from backfill_manager.planning.clear_plan import ClearPlan, plan_clear
+from backfill_manager.planning.runs.clear_plan import ClearPlan, plan_clear
 from backfill_manager.queries import dags as queries
 from backfill_manager.queries.calendar import calendar, count_runs_of_day, rows_by_day, runs_of_day, years
 from backfill_manager.queries.grid import MAX_RUNS, grid

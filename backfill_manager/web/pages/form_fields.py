@@ -21,7 +21,7 @@ from backfill_manager.clock import parse_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import ONCE, parse_date, parse_start, timetable_of
 from backfill_manager.errors import BackfillManagerError, InvalidInput
-from backfill_manager.planning.backfill_range import ON_SCHEDULE, RANGED, read_end, with_defaults
+from backfill_manager.planning.backfills.backfill_range import ON_SCHEDULE, RANGED, read_end, with_defaults
 from backfill_manager.requests.json_input import parse_conf, parse_overrides
 from backfill_manager.schemas.backfill_options import BackfillInput, BackfillSettings, CreateBackfill
 from backfill_manager.schemas.errors import INVALID_VALUE

@@ -15,7 +15,7 @@ from backfill_manager.masking import mask_values
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
 from backfill_manager.model.stored_json import shown_column
-from backfill_manager.planning.rendering import PlannedRun, render
+from backfill_manager.planning.backfills.rendering import PlannedRun, render
 from backfill_manager.queries.dags import spec_of_run
 from backfill_manager.queries.gantt import spans_of_run
 from backfill_manager.queries.managers import spark_pages

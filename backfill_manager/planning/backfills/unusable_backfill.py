@@ -7,7 +7,7 @@ import re
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import Backfill
 from backfill_manager.model.stored_json import unreadable, unreadable_options
-from backfill_manager.planning.time_window import TimeWindow
+from backfill_manager.planning.backfills.time_window import TimeWindow
 from backfill_manager.schemas.regex import searcher
 
 

@@ -31,15 +31,21 @@ from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.dags.task_selection import is_whole, selected_tasks
 from backfill_manager.model import states
 from backfill_manager.model.records import BackfillItem, DagRun
-from backfill_manager.planning.auto_batch_size import BatchLimits, PastRun, Simulated, simulate, why_so_large
-from backfill_manager.planning.backfill_intervals import intervals
-from backfill_manager.planning.backfill_range import ON_SCHEDULE, with_defaults
-from backfill_manager.planning.batch_coverage import covered_ranges
-from backfill_manager.planning.batches import batches, batches_of, stretches
-from backfill_manager.planning.recent_runs import partial_runs_of_older_releases
-from backfill_manager.planning.rendering import PlannedRun, render
-from backfill_manager.planning.sql_queries import query
-from backfill_manager.planning.timeline import CURRENT_RUNS, TimelineKey, preview_run_type, run_id_for, timeline_key
+from backfill_manager.planning.backfills.backfill_intervals import intervals
+from backfill_manager.planning.backfills.backfill_range import ON_SCHEDULE, with_defaults
+from backfill_manager.planning.backfills.rendering import PlannedRun, render
+from backfill_manager.planning.backfills.sql_queries import query
+from backfill_manager.planning.batches.auto_batch_size import BatchLimits, PastRun, Simulated, simulate, why_so_large
+from backfill_manager.planning.batches.batch_coverage import covered_ranges
+from backfill_manager.planning.batches.joined_items import batches, batches_of, stretches
+from backfill_manager.planning.runs.recent_runs import partial_runs_of_older_releases
+from backfill_manager.planning.runs.timeline import (
+    CURRENT_RUNS,
+    TimelineKey,
+    preview_run_type,
+    run_id_for,
+    timeline_key,
+)
 from backfill_manager.schemas import errors
 from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.store.table_properties import arrow_schema
@@ -47,9 +53,9 @@ from backfill_manager.store.table_properties import arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from backfill_manager.planning.dry_run_reruns import Rerun
-    from backfill_manager.planning.estimates import Estimate
-    from backfill_manager.planning.plan_waits import ItemWaits
+    from backfill_manager.planning.backfills.dry_run_reruns import Rerun
+    from backfill_manager.planning.backfills.estimates import Estimate
+    from backfill_manager.planning.backfills.plan_waits import ItemWaits
     from backfill_manager.schemas.backfill_options import CreateBackfill
 
 _RUN_COLUMNS = (

@@ -13,8 +13,8 @@ from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.schedule.timetable import timetable_of
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning.next_run import anchor_of
-from backfill_manager.planning.timeline import TimelineWindow, timeline_key
+from backfill_manager.planning.runs.next_run import anchor_of
+from backfill_manager.planning.runs.timeline import TimelineWindow, timeline_key
 
 
 class Deadline(NamedTuple):

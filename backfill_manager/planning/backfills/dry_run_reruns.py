@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from backfill_manager.model import states
-from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs
-from backfill_manager.planning.clear_plan import HAS_FAILED
-from backfill_manager.planning.timeline import timeline_key
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan, existing_runs
+from backfill_manager.planning.runs.clear_plan import HAS_FAILED
+from backfill_manager.planning.runs.timeline import timeline_key
 from backfill_manager.store.base import Condition, Store
 
 _MAX_NAMED: Final = 1000  # run ids in one condition; beyond, the failed tasks of all the DAG's runs are read

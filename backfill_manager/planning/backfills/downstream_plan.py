@@ -25,9 +25,9 @@ from backfill_manager.dags.definition import DagSpec, has_macros
 from backfill_manager.dags.schedule.timetable import ONCE, timetable_of
 from backfill_manager.humanise import name_list
 from backfill_manager.model import states
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.backfill_range import MAX_ITEMS
-from backfill_manager.planning.interval_overlap import Spans, micros_of
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.backfill_range import MAX_ITEMS
+from backfill_manager.planning.data.interval_overlap import Spans, micros_of
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.data_tables.places import Numbers

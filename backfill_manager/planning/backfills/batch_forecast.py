@@ -6,10 +6,10 @@ import dataclasses
 
 from backfill_manager.model.pools import pool_of
 from backfill_manager.model.records import Pool
-from backfill_manager.planning.auto_batch_size import BatchLimits
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.past_costs import read_past
-from backfill_manager.planning.time_window import TimeWindow
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.past_costs import read_past
+from backfill_manager.planning.backfills.time_window import TimeWindow
+from backfill_manager.planning.batches.auto_batch_size import BatchLimits
 from backfill_manager.schemas.backfill_columns import AUTO
 from backfill_manager.store.base import Store
 

@@ -25,9 +25,9 @@ from backfill_manager.clock import format_instant, micros
 from backfill_manager.dags.schedule.timezones import check_timezone, instant_of_reading
 from backfill_manager.model import states
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.interval_overlap import Spans, micros_of
-from backfill_manager.planning.timeline import OF_TIMELINE
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.data.interval_overlap import Spans, micros_of
+from backfill_manager.planning.runs.timeline import OF_TIMELINE
 from backfill_manager.store.base import Condition, Store, matching
 from backfill_manager.store.data_tables.places import Numbers
 

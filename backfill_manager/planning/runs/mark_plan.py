@@ -11,7 +11,12 @@ from backfill_manager.clock import format_instant
 from backfill_manager.errors import NotFound
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun
-from backfill_manager.planning.chosen_runs import check_batches, described_dates, read_chosen_runs, read_cut_batches
+from backfill_manager.planning.runs.chosen_runs import (
+    check_batches,
+    described_dates,
+    read_chosen_runs,
+    read_cut_batches,
+)
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import MarkRuns
 from backfill_manager.store.base import Store

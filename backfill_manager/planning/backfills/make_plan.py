@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.dags.overrides import with_overrides
-from backfill_manager.planning.backfill_plan import BackfillPlan, existing_runs, plan_backfill
-from backfill_manager.planning.backfill_range import with_defaults
-from backfill_manager.planning.downstream_plan import Dags, with_downstream
-from backfill_manager.planning.gap_kinds import FindWanted, runs_implied_by_data
-from backfill_manager.planning.stale import runs_for_stale
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan, existing_runs, plan_backfill
+from backfill_manager.planning.backfills.backfill_range import with_defaults
+from backfill_manager.planning.backfills.downstream_plan import Dags, with_downstream
+from backfill_manager.planning.backfills.stale import runs_for_stale
+from backfill_manager.planning.data.gap_kinds import FindWanted, runs_implied_by_data
 from backfill_manager.schemas.backfill_options import CreateBackfill
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from backfill_manager.clock import micros
 from backfill_manager.dags.schedule.cron_expression import Cron
 from backfill_manager.dags.schedule.timetable import Timetable
-from backfill_manager.planning.sql_queries import query
+from backfill_manager.planning.backfills.sql_queries import query
 
 _DAY = 86_400
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from backfill_manager.model import states
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.wait_conditions import WaitCheck, wait_checks_of
-from backfill_manager.planning.written_intervals import WrittenIntervals, read_written
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.data.wait_conditions import WaitCheck, wait_checks_of
+from backfill_manager.planning.data.written_intervals import WrittenIntervals, read_written
 from backfill_manager.schemas.waits import ExternalWait, Wait, label
 from backfill_manager.store.base import Store
 from backfill_manager.value_rules import table_key, table_keys

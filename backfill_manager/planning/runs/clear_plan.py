@@ -24,7 +24,12 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRow, DagRun, RunKey, TaskInstance
 from backfill_manager.model.stored_json import read_column
 from backfill_manager.model.transitions import NOT_SELECTED
-from backfill_manager.planning.chosen_runs import check_batches, described_dates, read_chosen_runs, read_cut_batches
+from backfill_manager.planning.runs.chosen_runs import (
+    check_batches,
+    described_dates,
+    read_chosen_runs,
+    read_cut_batches,
+)
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.regex import searcher

@@ -17,7 +17,7 @@ from backfill_manager.clock import earlier
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, DagRun, RunKey
 from backfill_manager.model.transitions import NOT_SELECTED
-from backfill_manager.planning.timeline import CURRENT_RUNS, OF_TIMELINE, TimelineWindow
+from backfill_manager.planning.runs.timeline import CURRENT_RUNS, OF_TIMELINE, TimelineWindow
 from backfill_manager.store.base import Condition, Store, matching
 
 HORIZONS: Final = (*(timedelta(hours=8**n) for n in range(6)), None)  # 1 hour, 8, 64, ... nearly 4 years, all

@@ -10,8 +10,8 @@ from typing import Final
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning.auto_batch_size import MAX_PAST, PastRun
-from backfill_manager.planning.timeline import OF_TIMELINE
+from backfill_manager.planning.batches.auto_batch_size import MAX_PAST, PastRun
+from backfill_manager.planning.runs.timeline import OF_TIMELINE
 from backfill_manager.store.base import Condition, Store, matching
 
 _NOT_NEEDED: Final = ("conf_json", "reason")

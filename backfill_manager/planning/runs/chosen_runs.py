@@ -15,7 +15,7 @@ from backfill_manager.clock import format_instant
 from backfill_manager.dags.schedule.timetable import parse_end, parse_start
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRow, DagRun, RunKey
-from backfill_manager.planning.timeline import CURRENT_RUNS, OF_TIMELINE
+from backfill_manager.planning.runs.timeline import CURRENT_RUNS, OF_TIMELINE
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import ChosenRuns
 from backfill_manager.store.base import Condition, Store, matching

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from datetime import datetime
 
 from backfill_manager.model.records import DagRun, Pool
-from backfill_manager.planning.backfill_plan import BackfillPlan
-from backfill_manager.planning.dry_run_reruns import with_reruns
-from backfill_manager.planning.estimates import FilesOf, with_estimates
-from backfill_manager.planning.plan_waits import CheckWaits, with_waits
-from backfill_manager.planning.timeline import OF_TIMELINE, number_of
+from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
+from backfill_manager.planning.backfills.dry_run_reruns import with_reruns
+from backfill_manager.planning.backfills.estimates import FilesOf, with_estimates
+from backfill_manager.planning.backfills.plan_waits import CheckWaits, with_waits
+from backfill_manager.planning.runs.timeline import OF_TIMELINE, number_of
 from backfill_manager.store.base import Condition, Store
 
 

@@ -1,0 +1,1 @@
+"""Items of a backfill that one run processes together, and how many."""

@@ -1,0 +1,1 @@
+"""Runs of a DAG: their timeline, which is next or late, and which are cleared or marked."""
