@@ -292,7 +292,10 @@ class RandomOperations:
         tasks = self.store.read(TaskInstance, matching(dag_id=dag_id, task_id=task_id))
         cleared = {task.run_id: task.generation for task in tasks}  # how often: it writes again then
         days = defaultdict[datetime, list[tuple[str, int, int]]](list)
-        for at, *rest in rows_in(self._root / "warehouse" / table, "t", "SELECT at, run, version, k FROM t"):
+        place = self._root / "warehouse" / table
+        # Where its backfill was cancelled before a task has written, there is none.
+        found = rows_in(place, "t", "SELECT at, run, version, k FROM t") if (place / "_delta_log").exists() else []
+        for at, *rest in found:
             days[at].append((rest[0], rest[1], rest[2]))
         for day, rows in sorted(days.items()):
             written_by = {run for run, _, _ in rows}

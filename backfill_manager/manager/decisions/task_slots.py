@@ -85,9 +85,8 @@ class _Limits:
         self._available = {name: free.get(name, 0) + self._handed_over[name] for name in state.pools}
         # Pools in which a task, of a scheduled run or not, needs more slots than are free: lighter ones must not overtake it.
         self._held_back = set[tuple[str, bool]]()
-        self._of_dag = Counter[
-            tuple[str, str | None]
-        ]()  # a backfill counts for itself: it takes nothing from the schedule
+        # A backfill counts for itself: it takes nothing from the schedule.
+        self._of_dag = Counter[tuple[str, str | None]]()
         self._of_task = Counter[tuple[str, str]]()
         self._scheduled_waits = False
         for run, ti in state.tasks():
