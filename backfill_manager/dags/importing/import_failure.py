@@ -14,6 +14,7 @@ from backfill_manager.errors import BackfillManagerError, error_message
 
 MAX_MESSAGE_LENGTH: Final = 500
 MAX_TRACEBACK_LENGTH: Final = 20_000
+_NULL_BYTES: Final = "source code string cannot contain null bytes"
 _OURS: Final = str(Path(__file__).parents[2])
 _MACHINERY: Final = ("<frozen ", str(Path(importlib.__file__).parent))
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -78,9 +79,11 @@ def _sentence(error: BaseException, root: Path) -> str:
         return message_of
     if isinstance(error, SystemExit):
         return f"the file ended the process (SystemExit: {message_of or 0}) instead of making its DAGs"
-    if isinstance(error, SyntaxError):
-        is_encoding = "codec can't decode" in error.msg or "null bytes" in error.msg
-        return f"{type(error).__name__}: {error.msg}{'; save the file as UTF-8' if is_encoding else ''}"
+    is_odd_text = message_of == _NULL_BYTES and isinstance(error, ValueError)  # no SyntaxError in Python 3.10
+    if isinstance(error, SyntaxError) or is_odd_text:
+        text = error.msg if isinstance(error, SyntaxError) else message_of
+        is_encoding = "codec can't decode" in text or "null bytes" in text
+        return f"{type(error).__name__}: {text}{'; save the file as UTF-8' if is_encoding else ''}"
     if isinstance(error, ModuleNotFoundError) and _is_missing_below(root, error.name or ""):
         return f"{type(error).__name__}: No module named {error.name!r} in the bundle"
     return f"{type(error).__name__}: {message_of}" if message_of else type(error).__name__
