@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.errors import AnalysisException
 
 MAX_ERROR_CHARS: Final = 500
-_PACKAGE: Final = str(Path(__file__).parents[1])
+_PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _OF_RETRIES: Final = ("/tenacity/", "/concurrent/futures/")
 
 

@@ -271,12 +271,9 @@ class _Search:
             one["table_path"]: one["interval_column"] for one in (_with_column(store, there) if paths else ())
         }
         self._logs: dict[tuple[str, str], TableLog] = {}
-        place = {
-            self._name(one["table_path"]): one["table_path"] for one in ever
-        }  # the last one of a table that has moved
-        self.outputs = [
-            place[name] for name in sorted({self._name(one["table_path"]) for one in ever if one["task_id"] in tasks})
-        ]
+        places = {self._name(one["table_path"]): one["table_path"] for one in ever}  # of one that has moved the last
+        written = {self._name(one["table_path"]) for one in ever if one["task_id"] in tasks}
+        self.outputs = [places[name] for name in sorted(written)]
 
     def table(self, path: str) -> TableGaps:
         column, name = self._columns[path], self._name(path)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import backfill_manager
 from backfill_manager.execution.error_format import traceback_text
 from backfill_manager.execution.output.exactly_once_writer import check_arguments
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
@@ -34,3 +36,12 @@ def test_an_error_of_this_package_ends_where_the_task_called_it() -> None:
 def test_the_way_to_any_other_error_is_whole() -> None:
     text = traceback_of(len, 5)
     assert "in code_of_a_task" in text and "tenacity" in text and text.endswith("object of type 'int' has no len()")
+
+
+def test_a_package_whose_name_begins_as_ours_is_the_tasks_code() -> None:
+    theirs: dict[str, Any] = {}
+    place = f"{Path(backfill_manager.__file__).parent}_dags/etl.py"
+    exec(compile("def load(n):\n    check('ctx.write', n, None)\n", place, "exec"), theirs)
+    theirs["check"] = check_arguments
+    frames = [line for line in traceback_of(theirs["load"], 5).splitlines() if line.startswith("  File ")]
+    assert frames[-1].endswith(f'"{place}", line 2, in load')

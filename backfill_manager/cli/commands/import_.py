@@ -87,8 +87,7 @@ def _convert(
     context: CliContext, place: str, translate: Translate, to: str | None, force: bool, *, nothing: str
 ) -> int:
     """`InvalidInput`, with `nothing` as its reason, if all files could be read and none has a DAG. The remarks on a single
-    file come before it: they may say why.
-    """
+    file come before it: they may say why."""
     from backfill_manager.importers.files import convert
 
     context.refuse_server("files of this machine")

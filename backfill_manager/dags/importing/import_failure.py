@@ -79,8 +79,7 @@ def _sentence(error: BaseException, root: Path) -> str:
         return message_of
     if isinstance(error, SystemExit):
         return f"the file ended the process (SystemExit: {message_of or 0}) instead of making its DAGs"
-    is_odd_text = message_of == _NULL_BYTES and isinstance(error, ValueError)  # no SyntaxError in Python 3.10
-    if isinstance(error, SyntaxError) or is_odd_text:
+    if isinstance(error, SyntaxError) or message_of == _NULL_BYTES:  # which Python 3.10 has as a ValueError
         text = error.msg if isinstance(error, SyntaxError) else message_of
         is_encoding = "codec can't decode" in text or "null bytes" in text
         return f"{type(error).__name__}: {text}{'; save the file as UTF-8' if is_encoding else ''}"

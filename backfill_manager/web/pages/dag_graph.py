@@ -77,11 +77,8 @@ class _Address:
         """With these groups opened, or shut, besides the others."""
         opened = [name for name in self.opened if name not in names]
         shut = [name for name in self.shut if name not in names]
-        return (
-            self.with_(open=[*opened, *names], closed=shut)
-            if is_open
-            else self.with_(open=opened, closed=[*shut, *names])
-        )
+        (opened if is_open else shut).extend(names)
+        return self.with_(open=opened, closed=shut)
 
 
 def _boxes(
