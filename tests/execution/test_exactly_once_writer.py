@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql.types import LongType, StructField, StructType
 from support.executor_fixture import (
     PATIENCE,
@@ -89,6 +90,19 @@ def test_a_retry_after_a_crash_between_output_and_state_changes_nothing(
     assert values(runner.spark, table) == [1, 1, 1]
     assert version_of(runner.spark, table) == landed
     assert "nothing is written again" in runner.log_of(second)
+
+
+def test_an_entry_of_the_log_that_cannot_be_read_is_not_taken_for_one_that_was_deleted(
+    runner: TaskRunner, table: str
+) -> None:
+    runner.run(a_launch(interval=(day(4), day(5))), writes(table, 1))
+    state = OutputTable(runner.spark, table).read()
+    entry = Path(state.path.removeprefix("file:")) / "_delta_log" / COMMIT_0
+    entry.write_text(entry.read_text() + " ")  # its checksum, beside it, does not fit
+    with pytest.raises(Py4JJavaError, match="ChecksumException"):
+        state.version_before(day(1))
+    entry.unlink()
+    assert state.version_before(day(1)) == -1
 
 
 @pytest.mark.parametrize("mode", ["replace", "append"])

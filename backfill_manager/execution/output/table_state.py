@@ -109,9 +109,7 @@ class TableState:
         there, and Delta takes no other. A restore by time counts as one. None: there is none, as far back as is looked."""
         restored: dict[int, int] = {}
         for version in range(self.version, max(self.version - MAX_COMMITS_LOOKED_AT, -1), -1):
-            try:
-                actions = self._actions(version)
-            except Py4JJavaError:  # deleted, as the retention says
+            if (actions := self._actions_if_kept(version)) is None:
                 return None
             if any(action.get("txn", {}).get("appId") == transaction for action in actions):
                 return _restore_that_undid(version, self.version, restored)
@@ -216,14 +214,21 @@ class TableState:
     def version_before(self, at: datetime) -> int:
         """The last version that was committed before; -1: none that the log still has."""
         for version in range(self.version, -1, -1):
-            try:
-                actions = self._actions(version)
-            except Py4JJavaError:  # deleted, as the retention says
+            if (actions := self._actions_if_kept(version)) is None:
                 break
             times = [action["commitInfo"]["timestamp"] for action in actions if "commitInfo" in action]
             if times and times[0] < at.timestamp() * 1000:
                 return version
         return -1
+
+    def _actions_if_kept(self, version: int) -> list[dict[str, Any]] | None:
+        """None: Delta has deleted the entry, as its retention says. What storage fails with otherwise is raised."""
+        try:
+            return self._actions(version)
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() != "java.io.FileNotFoundException":
+                raise
+            return None
 
     def _actions(self, version: int) -> list[dict[str, Any]]:
         path = java_class(self._spark, f"{DELTA}.util.FileNames").unsafeDeltaFile(self._log.logPath(), version)
