@@ -97,7 +97,7 @@ def _has_written(context: CliContext, dags: list[str]) -> bool:
     return any(
         edge["dag_id"] == dag_id and edge["access"] == "write"
         for dag_id in dags
-        if any(task.startswith(f"{dag_id}.") for task in tasks)  # of this DAG, or of one whose id begins in the same way
+        if any(task.startswith(f"{dag_id}.") for task in tasks)  # or of a DAG whose id begins with this one and a dot
         for edge in context.backend.lineage(dag_id=dag_id)["edges"]
     )
 
