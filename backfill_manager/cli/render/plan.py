@@ -97,7 +97,7 @@ def print_plan(context: CliContext, plan: Mapping[str, Any]) -> None:
         note_unknown_pools(context, one.get("dag_id", "this DAG"), one.get("unknown_pools") or {})
     if (tasks := summary.get("tasks")) is not None:
         out.print_line(f"Only these tasks run: {', '.join(tasks)}.")
-    if (why := summary.get("batching")) and summary["pending"]:
+    if why := summary.get("batching"):
         out.print_line(why)
     for line in wait_lines(summary.get("waits")):
         out.print_line(line)
