@@ -53,7 +53,7 @@ def read_end(dag: DagSpec, kind: str, text: str, start: datetime | None) -> date
         at, day = tt.parse_end(text, dag.timezone, name="end_date"), tt.date_only(text)
         return at if day is None else tt.end_of_day(day, dag.timezone)
     last = tt.parse_last(text, tt.timetable_of(dag, start))
-    if start is not None and last < start and tt.date_only(text) is not None:  # it starts on that day, after the last
+    if start is not None and last < start:  # of a date alone: the range may start on that day, after its last interval
         return min(start, tt.parse_end(text, dag.timezone, name="end_date"))
     return last
 
