@@ -62,8 +62,8 @@ def _last_end(command: CreateBackfill, dag: DagSpec, start: datetime | None, now
     """The end that was left out; None where nothing says it."""
     timetable = tt.timetable_of(dag, start)
     complete = timetable.last_complete(now)
-    if complete is None:  # no schedule, so no interval: a range ends with the day of the DAG's end
-        return dag.end_date if command.kind in ON_SCHEDULE else _end_of_single(dag)
+    if complete is None:  # no schedule, so no interval: a single run ends with the day of the DAG's end
+        return _end_of_single(dag)
     last = complete[0] if dag.end_date is None else min(complete[0], dag.end_date)
     if command.kind in ON_SCHEDULE:
         return last
