@@ -168,7 +168,9 @@ def test_the_dag_that_is_late_for_longest_comes_first_with_its_newest_interval()
         dag_spec("flights", "a", expected_by=7200.0),
         dag_spec("hours", "a", schedule="@hourly", expected_by=600.0),
     ]
-    manager = InMemoryManager(*specs, script=lambda _: None, scheduled=True, clock=FakeClock(at(2)))
+    manager = InMemoryManager(
+        *specs, dag_spec("whenever", "a"), script=lambda _: None, scheduled=True, clock=FakeClock(at(2))
+    )
     manager.drain()
     manager.clock.advance(seconds=86_400)
     manager.drain()
@@ -177,6 +179,7 @@ def test_the_dag_that_is_late_for_longest_comes_first_with_its_newest_interval()
     def since_the_first() -> list[dict[str, Any]]:
         return late_dags(manager.store, expected_dags(manager.store), at(1), manager.clock.now())
 
+    assert expected_dags(manager.store).keys() == {"flights", "hours"}
     hours, flights = since_the_first()
     assert (hours["dag_id"], hours["late_since"]) == ("hours", "2024-01-02T00:10:00Z")
     assert (flights["interval_start"], flights["expected_at"], flights["late_since"], flights["intervals"]) == (
