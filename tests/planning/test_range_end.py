@@ -154,6 +154,7 @@ def test_an_end_that_is_left_out_is_the_last_interval_that_is_complete_and_none_
         (dataclasses.replace(DAILY, end_date=at("2013-12-31T05:00:00Z")), "2013-06-15T04:00:00Z"),
         (dataclasses.replace(DAILY, end_date=at("2013-03-31T04:00:00Z")), "2013-04-01T04:00:00Z"),
         (dataclasses.replace(BY_HAND, end_date=at("2013-03-31T04:00:00Z")), "2013-04-01T04:00:00Z"),
+        (dataclasses.replace(BY_HAND, end_date=at("2013-03-31T16:00:00Z")), "2013-03-31T16:00:00Z"),  # with a time
         (dataclasses.replace(HAVANA, end_date=at("2013-03-31T04:00:00Z")), "2013-04-01T04:00:00Z"),
         (
             dataclasses.replace(HAVANA, end_date=at("2012-11-04T04:00:00Z")),

@@ -193,7 +193,7 @@ def test_selected_batches_become_all_of_their_dates() -> None:
 
 
 Part = tuple[int, int] | str | None  # of January in hours from the first; a partition; neither
-DAILY, NONE = (timetable_of(dag_spec("d", "a", schedule=schedule)) for schedule in ("@daily", None))
+DAILY, MONTHLY, NONE = (timetable_of(dag_spec("d", "a", schedule=one)) for one in ("@daily", "@monthly", None))
 
 
 def runs_of(*parts: Part) -> list[DagRun]:
@@ -220,6 +220,7 @@ def runs_of(*parts: Part) -> list[DagRun]:
         ([(0, 24), (24, 24)], DAILY, "dates 01T00 02T00"),
         ([(0, 48)], NONE, "single 01T00 03T00"),
         ([(0, 48), (72, 96)], DAILY, "dates 01T00 02T00 04T00"),  # a batch
+        ([(24, 72)], MONTHLY, "single 02T00 04T00"),  # of a DAG that was daily then
         (["south", "north", "south"], DAILY, "partitions south north"),
     ],
 )
