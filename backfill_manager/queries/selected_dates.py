@@ -60,7 +60,7 @@ def dates_of_runs(runs: Sequence[DagRun], timetable: Timetable) -> SelectedDates
         of_run = (
             [] if run.interval_start is None or run.interval_end is None else [(run.interval_start, run.interval_end)]
         )
-        if of_run and run.items > 1 and timetable.repeats:
+        if of_run and run.items > 1:
             start, end = of_run[0]
             of_run = list(timetable.intervals(start, end - timedelta(microseconds=1))) or of_run
             dates |= {micros(begin) for begin, _ in of_run}

@@ -88,7 +88,7 @@ def test_a_backfill_of_a_thousand_failures_is_one_message_and_its_runs_are_none(
 
 
 def test_errors_that_differ_in_numbers_only_are_one_group() -> None:
-    errors = iter(["row 17 of part-0a1b2c3d4e is bad", "row 5 of part-ffffffffff is bad", "no space left"])
+    errors = iter(["no space left", "row 17 of part-0a1b2c3d4e is bad", "row 5 of part-ffffffffff is bad"])
     manager = Manager(flights(), script=lambda _: m.Failed(next(errors), retryable=False))
     backfill = manager.backfill("flights", days("2013-01-01", 3), max_active_runs=1)
     manager.drain()
@@ -96,7 +96,22 @@ def test_errors_that_differ_in_numbers_only_are_one_group() -> None:
     assert [(one.count, one.error) for one in groups] == [
         (2, "row 17 of part-0a1b2c3d4e is bad"), (1, "no space left")
     ]  # fmt: skip
-    assert groups[0].first_run_id.endswith("2013-01-01T00:00:00Z")
+    assert groups[0].first_run_id.endswith("2013-01-02T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("errors", "last"), [("abcde", "e"), ("abcdef", "and 1 other error"), ("abcdefg", "and 2 other errors")]
+)
+def test_a_message_names_the_most_frequent_errors_and_how_many_others_there_are(errors: str, last: str) -> None:
+    texts = iter([*errors, "b"])
+    manager = Manager(flights(), script=lambda _: m.Failed(next(texts), retryable=False))
+    manager.backfill("flights", days("2013-01-01", len(errors) + 1), max_active_runs=1)
+    manager.drain()
+    (row,) = manager.messages()
+    lines = failures_of(manager.store, row)
+    assert lines[0] == "2 tasks clean (backfill__2013-01-02T00:00:00Z, ...): b"
+    assert len(lines) == min(len(errors), 6) and lines[-1].endswith(last)
+    assert failures_of(manager.store, row.evolve(event="done")) == []
 
 
 def test_a_run_that_failed_says_which_task_and_why() -> None:

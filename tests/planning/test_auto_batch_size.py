@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -54,6 +55,8 @@ def test_runs_of_two_sizes_tell_the_fixed_part_from_the_part_of_each_item() -> N
         (runs((1, 3.0)), 3.0),  # one run
         (runs((2, 6.0), (2, 8.0), (2, 100.0)), 4.0),  # all of one size: the middle one
         (runs((1, 30.0), (10, 20.0)), 2.0),  # larger ones took no longer: the first ones were cold
+        (runs((1, 20.0), (10, 20.0)), 2.0),
+        (runs((1, 1.0), (10, 100.0)), 11.0),  # a line that begins below zero: no fixed part is less than nothing
     ],
 )
 def test_where_nothing_tells_the_parts_apart_all_of_it_counts_for_the_items(
@@ -118,6 +121,7 @@ def test_a_run_takes_the_time_of_the_longest_way_through_its_tasks() -> None:
 
 def test_how_long_runs_wait_is_estimated_from_the_newest() -> None:
     assert waiting_factor([]) == waiting_factor(runs((1, 5.0))) == 1.0
+    assert waiting_factor(runs((1, 0.0), lasted_s=5.0)) == 1.0, "of a run that took no time nothing is learnt"
     assert waiting_factor(runs(*[(1, 5.0)] * 9, lasted_s=5.0) + runs(*[(1, 5.0)] * 5, lasted_s=20.0)) == 4.0
 
 
@@ -144,6 +148,7 @@ def test_it_grows_from_one_item_by_four_times_what_has_succeeded_and_shrinks_aft
         (Cost(10.0, 0.1), MOST, LIMITS, 365, 46, "slots"),  # so that eight end together
         (Cost(10.0, 0.1), MOST, BatchLimits(1, 600.0), 365, 365, "slots"),
         (Cost(10.0, 50.0), MOST, LIMITS, 365, 11, "target"),
+        (Cost(0.1, 0.1), MOST, BatchLimits(1, 0.7), 365, 6, "target"),  # just as long as it may take
         (Cost(700.0, 50.0), MOST, LIMITS, 365, 1, "target"),  # one item alone takes longer
         (Cost(10.0, 10.0), MOST, BatchLimits(8, 600.0, window_s=95.0), 365, 8, "window"),
         (Cost(10.0, 0.0001), MOST, BatchLimits(1, 600.0), 1_000_000, MOST, "most"),
@@ -163,7 +168,9 @@ def test_what_is_left_is_split_over_the_slots_that_are_free_or_soon_will_be() ->
     assert size_of_next(cost, MOST, limits, 40, [500.0] * 2).items == 20
     assert size_of_next(cost, MOST, limits, 40, [0.0] * 3).items == 10  # they are over in this moment
     assert size_of_next(cost, MOST, limits, 40, [0.0, 4.0, 500.0]).items == 15  # 15 + 15 + 11, and all are done
+    assert size_of_next(cost, MOST, limits, 40, [0.0, 10.0, 14.0]).items == 16  # 16 + 16 + 6 + 2
     assert size_of_next(cost, MOST, limits, 40, [0.0] * 9).items == 10  # more runs than slots
+    assert size_of_next(cost, MOST, limits, 40, [100.0] * 4).items == 10  # it begins when one of them ends
 
 
 PAST_RUNS = st.builds(
@@ -215,9 +222,18 @@ def test_a_dry_run_of_a_million_items_is_quick_and_whole() -> None:
 
 def test_a_dry_run_foresees_no_more_runs_at_work_than_slots() -> None:
     past = runs((1, 10.0))
+    assert simulate(past, [100], BatchLimits(1, 600.0), 8).total_s == pytest.approx(1000.0)
     for slots, took in ((1, 1000.0), (2, 500.0), (8, 130.0)):
         made = simulate(past, [100], BatchLimits(slots, 600.0), 8)
         assert made.total_s == pytest.approx(took, rel=0.2) and made.total_s >= 1000.0 / slots
+
+
+def test_a_dry_run_foresees_that_runs_grow_with_those_that_have_ended_before_them() -> None:
+    past, limits = runs((1, 1.0)), BatchLimits(1, 600.0)
+    assert simulate(past, [365], limits, 1).sizes == (4, 16, 64, 256, 25)
+    assert simulate(past, [365], limits, 2).sizes == (4, 4, 16, 16, 64, 64, 197), (
+        "two are made before the first has ended"
+    )
 
 
 def test_a_dry_run_says_what_it_will_do_and_why() -> None:
@@ -231,6 +247,10 @@ def test_a_dry_run_says_what_it_will_do_and_why() -> None:
     slow = runs((1, 200.0))
     assert why_so_large(simulate(slow, [9], LIMITS, 2), slow, LIMITS).endswith(
         "by 1 past run one takes about 0 s and 200 s for each item, so runs take 1 to 2 items: so that 8 slots end together."
+    )
+    slower = runs((1, 700.0))
+    assert why_so_large(simulate(slower, [9], LIMITS, 2), slower, LIMITS).endswith(
+        "so runs take 1 item: so that none takes longer than 10 min."
     )
     unknown = why_so_large(simulate([], [365], LIMITS, 8), [], LIMITS)
     assert "no run of this DAG has succeeded yet, so the first runs take 1 item each" in unknown and "10 min" in unknown
@@ -248,6 +268,7 @@ def test_the_runs_of_a_plan_are_those_foreseen() -> None:
         "state": pa.array(state), "reason": pa.array([None if one == "pending" else "in flight" for one in state], pa.string()),
     })  # fmt: skip
     assert stretches(items, run_backwards=False) == [3, 6]
+    assert stretches(items[:1], run_backwards=False) == [1] and stretches(items[:0], run_backwards=False) == []
     assert batches_of(items, [2, 1, 5, 1]).to_pylist() == [1, 1, 3, None, 5, 5, 5, 5, 5, 10]
     plan = BackfillPlan(
         CreateBackfill(dag_id="d", batch="auto", max_active_runs=2), DagSpec("d", (TaskSpec("a"),), schedule="@daily"), 1,
@@ -255,6 +276,8 @@ def test_the_runs_of_a_plan_are_those_foreseen() -> None:
     )  # fmt: skip
     assert plan.batches.to_pylist() == [1, 1, 1, None, 5, 5, 5, 5, 5, 10]
     assert plan.summary["runs"] == 3 and "Batches size themselves" in plan.summary["batching"]
+    nothing = dataclasses.replace(plan, items=items[3:4])
+    assert nothing.summary["pending"] == 0 and "batching" not in nothing.summary
     alone = BackfillPlan(CreateBackfill(dag_id="d", batch=3), plan.dag, 1, items)
     assert "batching" not in alone.summary and alone.summary["runs"] == 3
 

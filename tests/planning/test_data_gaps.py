@@ -181,10 +181,11 @@ def test_fewer_rows_than_usual_are_reported_and_nothing_else_follows() -> None:
     ("rows", "reported"),
     [
         pytest.param([10] * 6 + [5] + [10] * 6, [], id="half of it is no fewer"),
+        pytest.param([100] * 6 + [49] + [100] * 6, [6], id="a little less than half of it is"),
         pytest.param([10] * 6 + [1] + [10] * 6, [6], id="a single row is"),
         pytest.param([10, 10, 10, 4, 10, 10], [3], id="five others are enough"),
         pytest.param([10, 10, 4, 10, 10], [], id="four others are too few"),
-        pytest.param([2, *[4] * 7, 3, *[10] * 7, 2], [8, 16], id="seven on either side count"),
+        pytest.param([4, 10, *[4] * 6, 4, *[10] * 7, 4], [8, 16], id="seven on either side count"),
         pytest.param([10, 0, 10, 0, 10, 0, 4, 0, 10, 0, 10, 0], [6], id="an empty one does not count"),
     ],
 )

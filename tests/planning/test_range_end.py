@@ -154,6 +154,7 @@ def test_an_end_that_is_left_out_is_the_last_interval_that_is_complete_and_none_
         (dataclasses.replace(DAILY, end_date=at("2013-12-31T05:00:00Z")), "2013-06-15T04:00:00Z"),
         (dataclasses.replace(DAILY, end_date=at("2013-03-31T04:00:00Z")), "2013-04-01T04:00:00Z"),
         (dataclasses.replace(BY_HAND, end_date=at("2013-03-31T04:00:00Z")), "2013-04-01T04:00:00Z"),
+        (dataclasses.replace(BY_HAND, end_date=at("2013-03-31T16:00:00Z")), "2013-03-31T16:00:00Z"),  # with a time
         (dataclasses.replace(HAVANA, end_date=at("2013-03-31T04:00:00Z")), "2013-04-01T04:00:00Z"),
         (
             dataclasses.replace(HAVANA, end_date=at("2012-11-04T04:00:00Z")),
@@ -184,6 +185,12 @@ def test_what_is_asked_for_keeps_no_end_that_goes_with_the_clock() -> None:
         )
     ended = dataclasses.replace(DAILY, end_date=at("2013-03-31T04:00:00Z"))
     assert with_settled_ends(ask, ended, NOW).end_date == ended.end_date
+    ends_with_the_last = dataclasses.replace(DAILY, end_date=at("2013-06-14T04:00:00Z"))
+    assert with_settled_ends(ask, ends_with_the_last, NOW).end_date == ends_with_the_last.end_date
+    has_one_more = dataclasses.replace(DAILY, end_date=at("2013-06-15T04:00:00Z"))
+    assert with_settled_ends(ask, has_one_more, NOW).end_date is None, "today's interval is complete tomorrow"
+    by_hand = dataclasses.replace(BY_HAND, end_date=at("2013-03-31T04:00:00Z"))
+    assert with_settled_ends(ask.evolve(kind="single"), by_hand, NOW).end_date == at("2013-04-01T04:00:00Z")
     given = ask.evolve(end_date=at("2013-12-01T05:00:00Z"))
     assert with_settled_ends(given, ends_later, NOW) == given
 

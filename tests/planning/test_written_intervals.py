@@ -84,6 +84,22 @@ def test_partitions_are_covered_by_their_keys_and_what_has_neither_waits_for_not
     assert not intervals.covers(at(1), at(1), None)
 
 
+def test_a_reader_may_have_met_what_was_written_unless_its_hours_or_its_partition_say_that_it_has_not() -> None:
+    written = WrittenIntervals()
+    assert written.may_meet(at(0), at(1), None) and written.may_meet(None, None, "eu"), (
+        "it is not known what was written"
+    )
+    written.add(at(2), at(4), None)
+    for hours, may_meet in {(0, 2): False, (0, 3): True, (3, 9): True, (0, 9): True, (4, 6): False}.items():
+        assert written.may_meet(at(hours[0]), at(hours[1]), None) == may_meet, hours
+    assert written.may_meet(None, None, None) and written.may_meet(None, None, "us"), (
+        "it is not known what has been read"
+    )
+    written.add(None, None, "eu")
+    assert written.may_meet(None, None, "eu") and not written.may_meet(None, None, "us")
+    assert written.may_meet(at(3), at(4), None) and not written.may_meet(at(4), at(5), None)
+
+
 @pytest.mark.parametrize(
     ("names", "path"),
     [

@@ -165,6 +165,18 @@ def test_rows_of_the_intervals_before(state: FilledState, accessed: Accesses) ->
     assert rows_before(state.store, of_partition, "t", 3, "intervals") == []
 
 
+@pytest.mark.parametrize(("hours", "counts"), [(23, True), (25, True), (31, True), (12, False), (48, False)])
+def test_rows_of_intervals_of_another_length_do_not_count_but_months_and_days_of_changed_clocks_do(
+    state: FilledState, accessed: Accesses, hours: int, counts: bool
+) -> None:
+    """Also February is compared with January."""
+    start = datetime(2024, 5, 1, tzinfo=timezone.utc)
+    accessed("a.write", "write", "t", day=1, rows_written=7, interval_end=start + timedelta(hours=hours))
+    later = start + timedelta(days=2)
+    launch = a_launch("write", dag_id="a", interval=(later, later + timedelta(days=1)))
+    assert rows_before(state.store, launch, "t", 1, "intervals") == ([7] if counts else [])
+
+
 def test_of_a_long_history_only_the_end_is_read_unless_there_is_a_gap(
     state: FilledState, accessed: Accesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:

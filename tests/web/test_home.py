@@ -89,6 +89,26 @@ def test_what_failed_earlier_and_what_was_run_again_since_is_left_out() -> None:
     assert "No run has failed since yesterday." in shown(manager, "home-failed")
 
 
+def test_a_run_counts_once_for_errors_that_are_alike_and_one_in_which_nothing_failed_by_its_reason() -> None:
+    def fails(launch: TaskLaunch) -> Outcome:
+        return Failed(f"ValueError: {len(launch.ti.task_id)} rows without a key", retryable=False)
+
+    manager = InMemoryManager(
+        dag_spec("bad", "a", "bb"), dag_spec("past", "a", each={"a": {"depends_on_past": True}}), script=fails,
+        clock=FakeClock(at(20)),
+    )  # fmt: skip
+    manager.backfill("bad", days("2024-01-05", 3))
+    manager.backfill("past", days("2024-01-05", 2))
+    manager.drain()
+    found = failed_since(manager.store, manager.clock.now() - DAY)
+    groups = {(one.dag_id, one.task_id, one.runs, one.run_id.partition("__")[2][:10]) for one in found.groups}
+    assert groups == {
+        ("bad", "a", 3, "2024-01-07"), ("past", "a", 1, "2024-01-05"), ("past", None, 1, "2024-01-06"),
+    }  # fmt: skip
+    assert found.runs == found.read == 5
+    assert next(one.error for one in found.groups if one.task_id is None).startswith("deadlock: task 'a'")
+
+
 def test_a_secret_in_an_error_is_masked() -> None:
     manager = InMemoryManager(
         dag_spec("bad", "clean"), script=lambda _: Failed("ValueError: password=hunter22", retryable=False),
@@ -141,6 +161,32 @@ def test_an_interval_without_a_run_is_late_unless_nobody_expected_it() -> None:
     assert [(one["interval_start"], one["run_id"]) for one in late(manager)] == [("2024-01-01T00:00:00Z", None)]
     put(manager, row.evolve(is_paused=True, updated_at=at(1)))
     assert late(manager) == [] and expected_dags(manager.store) == {}
+
+
+def test_the_dag_that_is_late_for_longest_comes_first_with_its_newest_interval() -> None:
+    specs = [
+        dag_spec("flights", "a", expected_by=7200.0),
+        dag_spec("hours", "a", schedule="@hourly", expected_by=600.0),
+    ]
+    manager = InMemoryManager(
+        *specs, dag_spec("whenever", "a"), script=lambda _: None, scheduled=True, clock=FakeClock(at(2))
+    )
+    manager.drain()
+    manager.clock.advance(seconds=86_400)
+    manager.drain()
+    manager.clock.advance(seconds=3 * 3600)
+
+    def since_the_first() -> list[dict[str, Any]]:
+        return late_dags(manager.store, expected_dags(manager.store), at(1), manager.clock.now())
+
+    assert expected_dags(manager.store).keys() == {"flights", "hours"}
+    hours, flights = since_the_first()
+    assert (hours["dag_id"], hours["late_since"]) == ("hours", "2024-01-02T00:10:00Z")
+    assert (flights["interval_start"], flights["expected_at"], flights["late_since"], flights["intervals"]) == (
+        "2024-01-02T00:00:00Z", "2024-01-03T02:00:00Z", "2024-01-02T02:00:00Z", 2,
+    )  # fmt: skip
+    put(manager, manager.state.catalog.dags["flights"].evolve(updated_at=manager.clock.now()))
+    assert since_the_first()[1] == flights, "its runs were expected, whatever has changed since"
 
 
 def test_a_duration_without_start_date_counts_from_its_last_run() -> None:

@@ -13,8 +13,11 @@ import pytest
 from fastapi.testclient import TestClient
 from support.page_client import browser_of
 
+from backfill_manager.dags.schedule.timetable import Timetable, timetable_of
+from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Request
+from backfill_manager.queries.selected_dates import dates_of_runs
 from backfill_manager.store.base import Condition, matching
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 from backfill_manager.web.pages import selections
@@ -187,6 +190,54 @@ def test_selected_batches_become_all_of_their_dates() -> None:
     listed = re.search(r'<textarea[^>]*name="dates"[^>]*>([^<]*)<', shown.text)
     assert listed is not None
     assert listed[1].split() == [f"2013-01-{day:02}" for day in (*range(1, 8), *range(15, 22))]
+
+
+Part = tuple[int, int] | str | None  # of January in hours from the first; a partition; neither
+DAILY, MONTHLY, NONE = (timetable_of(dag_spec("d", "a", schedule=one)) for one in ("@daily", "@monthly", None))
+
+
+def runs_of(*parts: Part) -> list[DagRun]:
+    first, runs = days("2013-01-01", 1)[0][0], []
+    for n, part in enumerate(parts):
+        run = DagRun("d", f"r{n}", "manual", "success", 1, n, first)
+        if isinstance(part, tuple):
+            start, end = (first + timedelta(hours=hour) for hour in part)
+            items = max(1, (end - start).days)
+            run = run.evolve(logical_date=start, interval_start=start, interval_end=end, items=items)
+        runs.append(run.evolve(partition_key=part) if isinstance(part, str) else run)
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("parts", "timetable", "chosen"),
+    [
+        ([(0, 24), (24, 48)], DAILY, "schedule 01T00 02T00"),
+        ([(24, 48), (0, 24), (0, 24)], DAILY, "schedule 01T00 02T00"),  # two runs of one date
+        ([(0, 24), (48, 72)], DAILY, "dates 01T00 03T00"),
+        ([(0, 24)], NONE, "single 01T00 02T00"),
+        ([(0, 24), (24, 30)], NONE, "dates 01T00 02T00"),  # there is no schedule that it could be a range of
+        ([(5, 5)], NONE, "dates 01T05"),
+        ([(0, 24), (24, 24)], DAILY, "dates 01T00 02T00"),
+        ([(0, 48)], NONE, "single 01T00 03T00"),
+        ([(0, 48), (72, 96)], DAILY, "dates 01T00 02T00 04T00"),  # a batch
+        ([(24, 72)], MONTHLY, "single 02T00 04T00"),  # of a DAG that was daily then
+        (["south", "north", "south"], DAILY, "partitions south north"),
+    ],
+)
+def test_what_selected_runs_are_as_a_backfill(parts: list[Part], timetable: Timetable, chosen: str) -> None:
+    options = dates_of_runs(runs_of(*parts), timetable).options()
+    kind = options.pop("kind")
+    values = (value for option in options.values() for value in ([option] if isinstance(option, str) else option))
+    said = [value.removeprefix("2013-01-").removesuffix(":00:00Z") for value in values]
+    assert " ".join([kind, *said]) == chosen
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"), [(["south", (0, 24)], "so select one kind"), ([None], "has no date and no partition")]
+)
+def test_selected_runs_that_make_no_backfill_are_refused(parts: list[Part], why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        dates_of_runs(runs_of(*parts), DAILY)
 
 
 def test_selected_partitions_become_partitions(scene: tuple[InMemoryManager, TestClient, str]) -> None:

@@ -117,7 +117,7 @@ def _summary_lines(out: Output, summary: Mapping[str, Any], dag_id: str | None) 
     """What runs, in which batches, what it waits for, and how long it may take."""
     if (tasks := summary.get("tasks")) is not None:
         yield f"Only these tasks run: {', '.join(tasks)}."
-    if (why := summary.get("batching")) and summary["pending"]:
+    if why := summary.get("batching"):
         yield why
     yield from wait_lines(summary.get("waits"))
     if summary["pending"]:

@@ -151,7 +151,7 @@ class BackfillPlan:
             "max_active_runs": self.max_active_runs,
             **({"tasks": list(self.tasks)} if self.command.tasks is not None else {}),
             **({"reruns": {"runs": len(again), "failed_tasks": sum(again.values())}} if again else {}),
-            **({"batching": why_so_large(self.simulated, self.past, self.limits)} if self.limits else {}),
+            **({"batching": why_so_large(self.simulated, self.past, self.limits)} if self.limits and runs else {}),
             **({"existing_not_succeeded": n} if (n := self.existing_not_succeeded) else {}),
             **({"before_start_date": n} if (n := self._before_start_date()) else {}),
             **({"unknown_pools": self.unknown_pools} if self.unknown_pools else {}),

@@ -53,7 +53,7 @@ def read_end(dag: DagSpec, kind: str, text: str, start: datetime | None) -> date
         at, day = tt.parse_end(text, dag.timezone, name="end_date"), tt.date_only(text)
         return at if day is None else tt.end_of_day(day, dag.timezone)
     last = tt.parse_last(text, tt.timetable_of(dag, start))
-    if start is not None and last < start and tt.date_only(text) is not None:  # it starts on that day, after the last
+    if start is not None and last < start:  # of a date alone: the range may start on that day, after its last interval
         return min(start, tt.parse_end(text, dag.timezone, name="end_date"))
     return last
 
@@ -62,8 +62,8 @@ def _last_end(command: CreateBackfill, dag: DagSpec, start: datetime | None, now
     """The end that was left out; None where nothing says it."""
     timetable = tt.timetable_of(dag, start)
     complete = timetable.last_complete(now)
-    if complete is None:  # no schedule, so no interval: a range ends with the day of the DAG's end
-        return dag.end_date if command.kind in ON_SCHEDULE else _end_of_single(dag)
+    if complete is None:  # no schedule, so no interval: a single run ends with the day of the DAG's end
+        return _end_of_single(dag)
     last = complete[0] if dag.end_date is None else min(complete[0], dag.end_date)
     if command.kind in ON_SCHEDULE:
         return last

@@ -89,7 +89,7 @@ def cost_of(past: Sequence[PastRun]) -> Cost | None:
         return None
     newest = used[-_NEWEST:]
     rows_of_item = sum(run.rows for run in newest) / sum(run.items for run in newest)
-    by_rows = rows_of_item > 0 and all(run.rows > 0 for run in used)
+    by_rows = all(run.rows > 0 for run in used)
 
     def weight(run: PastRun) -> float:
         return run.rows / rows_of_item if by_rows else float(run.items)
@@ -168,17 +168,16 @@ class Simulated:
     total_s: float | None
 
 
-def simulate(past: Sequence[PastRun], stretches: Iterable[int], limits: BatchLimits, max_active_runs: int) -> Simulated:
+def simulate(past: Sequence[PastRun], stretches: Sequence[int], limits: BatchLimits, max_active_runs: int) -> Simulated:
     """The runs of a backfill whose pending items are so many without a gap between them (`stretches`), if all succeed. A run
     that finds no slot free begins when the next one is."""
     cost, limit = cost_of(past), growth_limit(past)
-    left = [items for items in stretches if items]
-    assumed, pending, now, ends = cost or Cost(1.0, _LEAST_S), sum(left), 0.0, 0.0
+    assumed, pending, now, ends = cost or Cost(1.0, _LEAST_S), sum(stretches), 0.0, 0.0
     sizes: list[int] = []
     largest = Size(0, "slots")
     active: list[tuple[float, int]] = []
     free_at = [0.0] * limits.slots
-    for stretch in left:
+    for stretch in stretches:
         while stretch:
             if len(active) >= max_active_runs:
                 now, ended = heapq.heappop(active)
@@ -197,9 +196,9 @@ def simulate(past: Sequence[PastRun], stretches: Iterable[int], limits: BatchLim
 
 
 def why_so_large(runs: Simulated, past: Sequence[PastRun], limits: BatchLimits) -> str:
-    """One sentence: which sizes these runs have, and why."""
+    """One sentence: which sizes these runs, of which there is one at least, have, and why."""
     cost, target = cost_of(past), humanise.duration(limits.target_s)
-    if cost is None or not runs.sizes:
+    if cost is None:
         return (
             "Batches size themselves: no run of this DAG has succeeded yet, so the first runs take 1 item each, later ones up to "
             f"{GROWTH} times as many as have succeeded at once, while a run takes no longer than {target}."

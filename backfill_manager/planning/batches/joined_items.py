@@ -38,7 +38,7 @@ def _joins(item: BackfillItem, following: BackfillItem, backwards: bool) -> bool
 
 
 def _touch(earlier: BackfillItem, later: BackfillItem) -> bool:
-    has_length = earlier.interval_start is not None and earlier.interval_start != earlier.interval_end
+    has_length = earlier.interval_start != earlier.interval_end  # a partition has neither
     return has_length and earlier.interval_end == later.interval_start
 
 

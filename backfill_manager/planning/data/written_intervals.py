@@ -90,7 +90,7 @@ def _joined(rows: pa.Table) -> list[tuple[datetime | None, datetime | None, str 
     ):
         if joined and start <= joined[-1][1]:
             joined[-1][1] = max(joined[-1][1], end)
-        elif start < end:
+        else:
             joined.append([start, end])
     keys = rows["partition_key"].drop_null().unique().to_pylist()
     return [
