@@ -149,7 +149,15 @@ def test_tables_that_another_program_makes_in_the_warehouse_are_found(runner: Ta
     assert tables_of(runner, a_launch(kind="sql", sql="SELECT * FROM made_4")) == [table]
     made("made_5", "made_5")
     assert look_for_condition(spark, WaitCheck(condition("SELECT count(*) = 2 FROM made_5"))) is True
-    for name in ("made_1", "elsewhere.made_2", "made_3", "made_4", "made_5"):
+    made("made_6", "made_6")
+    script = (
+        f"BEGIN INSERT INTO delta.`{folder}/made_1` VALUES (3); INSERT INTO delta.`{folder}/made_1` TABLE made_6; END"
+    )
+    failed = runner.run(a_launch(run_id="script"), lambda ctx: ctx.spark.sql(script))
+    assert isinstance(failed, Failed) and failed.retryable and "made_6" in failed.error
+    assert spark.table("made_1").count() == 3, "what has run is not repeated"
+    assert found(lambda ctx: ctx.spark.table("made_6").count()) == [read(str(folder / "made_6"), 0, "default.made_6")]
+    for name in ("made_1", "elsewhere.made_2", "made_3", "made_4", "made_5", "made_6"):
         spark.sql(f"DROP TABLE {name}")
     spark.sql("DROP SCHEMA elsewhere")
 

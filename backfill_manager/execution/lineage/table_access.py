@@ -126,7 +126,8 @@ def _recorded(method: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
         if _accesses is None:
             return method(owner, *args, **options)
         spark = getattr(owner, "_spark", owner)  # of a reader and of a DeltaTable
-        df = with_new_tables(spark, lambda: method(owner, *args, **options))
+        text = (args[0] if args else options.get("sqlQuery", "")) if method.__name__ == "sql" else None
+        df = with_new_tables(spark, lambda: method(owner, *args, **options), text)
         _accesses.read_by(df)
         return df
 

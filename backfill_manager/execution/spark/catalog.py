@@ -41,17 +41,29 @@ def register_table(spark: SparkSession, name: str) -> bool:
     return folder is not None and _register_folder(spark, *_schema_and_table(spark, name), folder)
 
 
-def with_new_tables(spark: SparkSession, query: Callable[[], _T]) -> _T:
+def with_new_tables(spark: SparkSession, query: Callable[[], _T], text: str | None = None) -> _T:
     """What `query` returns. If it names a table that the catalog lacks, tables that other programs have made in the warehouse
-    since the start are registered, and it is called once more: nothing of it has run, as its analysis has failed."""
+    since the start are registered, and it is called once more: nothing of it has run, as its analysis has failed. `text`: its
+    SQL; of a script (BEGIN ... END) earlier statements may have run, so it is left to the next try."""
     from pyspark.errors import AnalysisException
 
     try:
         return query()
     except AnalysisException as error:
-        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND" or not register_tables(spark):
+        is_missing = error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
+        if not is_missing or not register_tables(spark) or (text is not None and _may_be_script(spark, text)):
             raise
     return query()
+
+
+def _may_be_script(spark: SparkSession, text: str) -> bool:
+    from pyspark.errors import ParseException
+
+    try:
+        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    except ParseException:  # with {names} that PySpark fills in
+        return True
+    return bool(plan.getClass().getSimpleName() == "CompoundBody")
 
 
 def folder_of(spark: SparkSession, name: str) -> str | None:

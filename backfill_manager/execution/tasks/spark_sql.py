@@ -71,7 +71,7 @@ def _execute(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     try:
-        return with_new_tables(ctx.spark, lambda: ctx.spark.sql(text, args=values))
+        return with_new_tables(ctx.spark, lambda: ctx.spark.sql(text, args=values), text)
     except AnalysisException as error:
         name = unbound_parameter(error)
         available = ", ".join(f":{key}" for key in sorted(values))
