@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from support.page_client import browser_of
+from support.scenarios import accepted
 
 from backfill_manager.clock import UTC
 from backfill_manager.dags.schedule.timetable import parse_date
@@ -226,6 +228,20 @@ def test_the_years_that_have_runs_newest_first() -> None:
     assert years(manager.store, "flights", "Asia/Tokyo") == [2023, 2022, 2021]
     assert years(InMemoryManager(FLIGHTS).store, "flights", "UTC") == []
     assert calendar(manager.store, "flights", "UTC", 1999) == {}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_runs_at_the_ends_of_the_calendar_are_in_their_year_or_are_not_shown(zone: str) -> None:
+    """The command line and the API refuse such dates; a request that is written by hand may have them."""
+    manager = InMemoryManager(FLIGHTS)
+    for date in ("9999-12-30T12:00:00Z", "0024-01-05T12:00:00Z"):
+        accepted(manager, "dag.trigger", dag_id="flights", logical_date=date, conf={}, allow_future=True)
+    manager.drain()
+    shown = years(manager.store, "flights", zone)
+    assert (shown[0], shown[-1]) == (9999, 100)
+    assert list(calendar(manager.store, "flights", zone, 9999)) == ["9999-12-30"]
+    page = browser_of(manager.store, manager.clock).get("/dags/flights/calendar?year=9999")
+    assert page.status_code == 200 and "1 day with runs" in page.text
 
 
 def test_a_batch_that_reaches_into_another_year_has_days_in_both() -> None:
