@@ -14,7 +14,7 @@ from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model.records import Record, TaskLog
 from backfill_manager.model.transitions import Changes
-from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, weeks_of, years
+from backfill_manager.queries.calendar import calendar, count_runs_of_day, rows_by_day, runs_of_day, weeks_of, years
 from backfill_manager.queries.gantt import spans_of_run
 from backfill_manager.queries.grid import grid
 from backfill_manager.queries.managers import list_terms
@@ -175,6 +175,19 @@ def test_a_day_whose_midnight_is_repeated_or_skipped_has_the_runs_that_the_calen
     at = parse_date(day, zone, name="day")
     assert calendar(manager.store, "flights", zone, 2023)[day]["runs"] == hours
     assert len(runs_of_day(manager.store, "flights", zone, at)) == hours
+
+
+def test_pages_of_a_day_joined_are_its_runs_also_with_a_batch_from_the_day_before() -> None:
+    manager = InMemoryManager(dag_spec("flights", "one", schedule="@hourly", batchable=True))
+    hours = [(at, at + timedelta(hours=1)) for at in (NOON + timedelta(hours=n) for n in range(8, 18))]
+    manager.backfill("flights", hours[:6], batch=6)  # until two o'clock
+    manager.backfill("flights", hours[6:])
+    manager.drain()
+    of_day = (manager.store, "flights", "UTC", NOON + timedelta(days=1))
+    whole = runs_of_day(*of_day)
+    assert len(whole) == count_runs_of_day(*of_day) == 5
+    assert [run["logical_date"][8:13] for run in whole] == ["01T20", "02T02", "02T03", "02T04", "02T05"]
+    assert [run for first in (0, 2, 4) for run in runs_of_day(*of_day, first=first, limit=2)] == whole
 
 
 def test_the_years_to_choose_from_have_that_in_which_the_last_batch_ends() -> None:
