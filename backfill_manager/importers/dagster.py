@@ -70,6 +70,17 @@ class _Node:
         return {one.arg: self.renamed.get(one.arg, one.arg) for one in parameters_of(self.function)}
 
 
+@dataclass
+class _Cron:
+    """A schedule of a job."""
+
+    job: str
+    cron: str
+    zone: str | None
+    selected: set[str] | None  # the assets of the job; None: it does not list them
+    has_dag: bool = False
+
+
 def translate(text: str, file: str) -> Draft:
     """`SyntaxError` for what is no Python."""
     return _File(Source(text, file), file).draft()
@@ -83,8 +94,7 @@ class _File:
         self.ops: dict[str, _Node] = {}
         self.jobs: list[tuple[ast.FunctionDef, dict[str, ast.expr]]] = []
         self.values: dict[str, ast.expr] = {}
-        self.crons: list[tuple[str, str, str | None]] = []  # job, cron, zone
-        self.scheduled_assets = False
+        self.crons: list[_Cron] = []
 
     def _kind(self, node: ast.AST) -> str:
         dotted = self.source.dotted(called(node))
@@ -101,14 +111,12 @@ class _File:
         for statement in body:
             self._statement(statement)
         self._asset_dags()
-        if not self.scheduled_assets:
-            of_ops = {one for job, given in self.jobs for one in (job.name, _text(given.get("name")))}
-            for name, cron, _ in self.crons:
-                if name not in of_ops:
-                    self._remark(
-                        self.result.items, self.source.tree, f"the schedule {cron} of {name or 'a job'}",
-                        "schedule= of the DAG is that of the partitions",
-                    )  # fmt: skip
+        for one in self._crons_of_assets():
+            if not one.has_dag:
+                self._remark(
+                    self.result.items, self.source.tree, f"the schedule {one.cron} of {one.job or 'a job'}",
+                    "schedule= of the DAG is that of the partitions",
+                )  # fmt: skip
         for job, given in self.jobs:
             self._job_dag(job, given)
         return self.result.finished("no asset and no job was found")
@@ -166,8 +174,12 @@ class _File:
         cron, zone = (_text(given.get(name)) for name in ("cron_schedule", "execution_timezone"))
         job = given.get("job")
         name = job.id if isinstance(job, ast.Name) else _text(given.get("job_name")) or ""
+        made = self.values.get(name, job)
+        of_job = with_positional(made, "name", "selection") if isinstance(made, ast.Call) else {}
         if cron:
-            self.crons.append((name, cron, zone))
+            self.crons.append(
+                _Cron(name or _text(of_job.get("name")) or "", cron, zone, _listed(of_job.get("selection")))
+            )
         elif node := given.get("cron_schedule"):
             self._remark(self.result.items, node, f"cron_schedule={unparse(node)[:60]}", "Set schedule= of the DAG")
 
@@ -241,7 +253,7 @@ class _File:
         if partitions:
             self._schedule_of_partitions(dag, partitions, first)
         else:
-            self._schedule_by_cron(dag, first)
+            self._schedule_by_cron(dag, assets)
         owners = first.given.get("owners")
         if isinstance(owners, ast.List) and owners.elts and (owner := _text(owners.elts[0])):
             dag.settings["owner"] = quoted(owner)
@@ -273,23 +285,24 @@ class _File:
             what = f"end_offset={unparse(given['end_offset'])}"
             self._remark(dag.remarks, first.function, what, "A run starts when its interval has ended")
 
-    def _schedule_by_cron(self, dag: DraftDag, first: _Node) -> None:
-        """The first of the schedules that are of no job of ops."""
-        crons = [one for one in self.crons if not any(one[0] == job.name for job, _ in self.jobs)]
-        if not crons:
-            return
-        (_, cron, zone), *others = crons
-        for _, other, _ in others:
-            self._remark(
-                dag.remarks, first.function, f"the schedule {other}", "Move its assets into a DAG of their own"
-            )
-        self.scheduled_assets = True
-        dag.settings["schedule"] = quoted(cron)
-        if zone:
-            dag.settings["timezone"] = quoted(zone)
-        self._remark(
-            dag.remarks, first.function, "start_date is not known", "Set start_date=, where its intervals begin"
-        )
+    def _crons_of_assets(self) -> list[_Cron]:
+        of_ops = {one for job, given in self.jobs for one in (job.name, _text(given.get("name")))}
+        return [one for one in self.crons if one.job not in of_ops]
+
+    def _schedule_by_cron(self, dag: DraftDag, assets: Sequence[_Node]) -> None:
+        """The first of the schedules of these assets: of no job of ops, and of none that selects other assets only."""
+        first, names = assets[0].function, {asset.name for asset in assets}
+        crons = [
+            one for one in self._crons_of_assets()
+            if one.selected is None or one.selected & names or not one.selected <= self.assets.keys()
+        ]  # fmt: skip
+        for one in crons:
+            one.has_dag = True
+        for other in crons[1:]:
+            self._remark(dag.remarks, first, f"the schedule {other.cron}", "Move its assets into a DAG of their own")
+        for one in crons[:1]:
+            dag.settings |= {"schedule": quoted(one.cron), **({"timezone": quoted(one.zone)} if one.zone else {})}
+            self._remark(dag.remarks, first, "start_date is not known", "Set start_date=, where its intervals begin")
 
     # -- jobs of ops -------------------------------------------------------------------------------------------------
     def _job_dag(self, job: ast.FunctionDef, given: dict[str, ast.expr]) -> None:
@@ -298,7 +311,7 @@ class _File:
         for key, value in given.items():
             if key not in ("name", "description", "tags", "metadata"):
                 self._remark(dag.remarks, value, f"{key}= of {own_name}", _NO_EQUAL.get(key, "It has no equal here"))
-        own = [(cron, zone) for name, cron, zone in self.crons if name in (job.name, own_name)]
+        own = [(one.cron, one.zone) for one in self.crons if one.job in (job.name, own_name)]
         for cron, zone in own[:1]:
             dag.settings |= {"schedule": quoted(cron), **({"timezone": quoted(zone)} if zone else {})}
             self._remark(dag.remarks, job, "start_date is not known", "Set start_date=, where its intervals begin")
@@ -466,6 +479,13 @@ def _key_of(node: ast.expr) -> str | None:
         case ast.Call(args=[first, *_]):
             return _text(node) or _text(first)
     return _text(node)
+
+
+def _listed(selection: ast.expr | None) -> set[str] | None:
+    """The names of the assets of a selection; None for one that is no plain list of them."""
+    nodes = selection.elts if isinstance(selection, ast.List | ast.Tuple) else [selection]
+    names = {_key_of(one) if isinstance(one, ast.Name | ast.Constant) else None for one in nodes if one is not None}
+    return {name.rpartition("/")[2] for name in names if name} if names and None not in names else None
 
 
 def _own_yields(function: _Function) -> int:

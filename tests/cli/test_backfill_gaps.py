@@ -111,8 +111,13 @@ def test_no_gaps_and_a_range_that_holds_nothing(bfm: Bfm, lake: Lake) -> None:
     assert "there are empty, no_run" in bfm("backfill", "gaps", "flights", "--finding", "emty").error
 
 
-def test_before_the_first_run_nothing_is_compared(bfm: Bfm, state: FilledState, clock: StandingClock) -> None:
+def test_before_the_first_run_nothing_is_compared(
+    bfm: Bfm, state: FilledState, clock: StandingClock, tmp_path: Path
+) -> None:
     state.dag("flights")
+    state.dag("flights.old")
+    other = Lake(state, tmp_path / "lake")
+    other.access(state.run(dag_id="flights.old"), 1, "write", "silver", 0, dag_id="flights.old")
     said = "Nothing to compare: no run of flights has written a table yet."
     assert said in bfm("backfill", "gaps", "flights", *RANGE).err
     app = create_app(Settings(state=str(state.root)), state.store, clock=clock)

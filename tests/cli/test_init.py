@@ -21,6 +21,7 @@ def test_a_project_is_made_and_its_dag_can_be_read(bfm: Bfm, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path / "shop")
     assert bfm("config", "check").code == 0
     assert "sales" in bfm("bundles", "parse", "main", "--dry-run").out
+    assert "cd 'my shop' && bfm doctor" in bfm("init", "my shop").err
 
 
 def test_the_commands_of_its_readme_exist(bfm: Bfm, tmp_path: Path) -> None:

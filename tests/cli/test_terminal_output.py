@@ -34,7 +34,19 @@ def test_no_column_of_what_matters_vanishes_on_a_narrow_terminal(
     run_id = state.run("2013-01-01", {"clean": "failed"}, state="cancelled", reason="too late")
     shown = bfm("runs", "list").out
     assert any(run_id in line and "cancelled" in line for line in shown.splitlines()), "whole"
-    assert {"flig", "hts", "too", "late"} <= set(shown.split()), "broken over lines, and all there"
+    assert {"fli", "ght", "s", "too", "late"} <= set(shown.split()), "broken over lines, and all there"
+
+
+def test_runs_and_dags_take_a_line_each_on_a_terminal_of_80_columns(
+    bfm: Bfm, state: FilledState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"}.items():
+        monkeypatch.setenv(name, value)
+    state.dag()
+    run_id = state.run("2013-01-01", {"clean": "success"}, state="success")
+    for noun, whole in (("runs", (run_id, "success")), ("dags", ("flights", "America/New_York"))):
+        heading, _line, row = bfm(noun, "list").out.splitlines()
+        assert set(whole) <= set(row.split()), (noun, heading, row)
 
 
 def test_no_terminal_obeys_what_a_task_has_logged_or_failed_with(bfm: Bfm, state: FilledState) -> None:

@@ -43,6 +43,12 @@ def test_without_a_state_every_command_says_how_to_make_one(bfm: Bfm, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_command_that_is_offered_can_be_copied_whatever_the_place_is_called(bfm: Bfm) -> None:
+    result = bfm("--state", "./mein Zustand", "dags", "list")
+    assert "There is no state at ./mein Zustand;" in result.error
+    assert "`bfm --state './mein Zustand' state init`" in result.error
+
+
 @pytest.mark.parametrize("option", ["--state", "--server", "--conf", "--timezone"])
 def test_an_option_for_the_state_without_a_value_is_no_other_state(bfm: Bfm, state: FilledState, option: str) -> None:
     state.dag()

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -238,10 +239,19 @@ def test_rows_that_do_not_fit_a_partitioned_table_are_one_line(
     assert [tuple(row) for row in runner.spark.table(table).collect()] == [(0, None)]
 
 
-def test_a_name_that_the_catalog_does_not_take(runner: TaskRunner) -> None:
-    outcome = runner.run(a_launch(kind="sql", sql="SELECT 1 AS v", into="`a.b c`", mode="append"))
-    assert isinstance(outcome, Failed) and not outcome.retryable
-    assert outcome.error.startswith("ctx.write(..., '`a.b c`'): the catalog takes no such name of a table or schema")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("`a.b c`", "the catalog takes no such name of a table or schema"),
+        ("nobody.a.t", "the name has too many parts: the catalog spark_catalog takes schema.table"),
+        ("global_temp.t", "global_temp is Spark's own schema"),
+        ("lake/t", "'lake/t' is a relative path"),
+    ],
+)
+def test_a_name_by_which_no_table_can_be_made(name: str, message: str, runner: TaskRunner) -> None:
+    outcome = runner.run(a_launch(kind="sql", sql="SELECT 1 AS v", into=name, mode="append"))
+    assert isinstance(outcome, Failed) and not outcome.retryable and message in outcome.error, outcome
+    assert "\n" not in outcome.error and not Path("lake").exists()
 
 
 def test_a_merge_does_not_take_a_field_that_may_be_null_where_the_table_does_not(

@@ -9,13 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 from support.executor_fixture import TaskRunner, a_launch
 
+from backfill_manager import condition
+from backfill_manager.execution.inputs.wait_checks import look_for_condition
 from backfill_manager.execution.lineage.table_access import TableAccesses
 from backfill_manager.execution.messages import AccessedTable, Failed, Succeeded, TaskEnded, TaskLaunch
+from backfill_manager.execution.spark.catalog import warehouse
+from backfill_manager.planning.data.wait_conditions import WaitCheck
 
 
 @pytest.fixture
@@ -119,6 +125,33 @@ def test_ways_to_read(runner: TaskRunner, named: str, source: str, tmp_path: Pat
         return int(DeltaTable.forPath(ctx.spark, source).toDF().count())
 
     assert found(by_delta_table) == [read(source)]
+
+
+def test_tables_that_another_program_makes_in_the_warehouse_are_found(runner: TaskRunner) -> None:
+    """Nobody registers them in the catalog of this Spark."""
+    spark = runner.spark
+    folder = Path(warehouse(spark).removeprefix("file:"))
+
+    def made(name: str, place: str) -> AccessedTable:
+        write_deltalake(str(folder / place), pa.table({"id": [1, 2]}))
+        return read(str(folder / place), 0, f"default.{name}" if place == name else name)
+
+    def found(function: Callable[[Any], Any]) -> list[AccessedTable]:
+        return tables_of(runner, a_launch(run_id=f"run {len(runner.recorder.events)}"), function)
+
+    table = made("made_1", "made_1")
+    assert found(lambda ctx: ctx.spark.table("made_1").count()) == [table]
+    table = made("elsewhere.made_2", "elsewhere.db/made_2")
+    assert found(lambda ctx: ctx.spark.read.table("elsewhere.made_2").count()) == [table]
+    table = made("made_3", "made_3")
+    assert found(lambda ctx: ctx.spark.sql("SELECT * FROM made_3").count()) == [table]
+    table = made("made_4", "made_4")
+    assert tables_of(runner, a_launch(kind="sql", sql="SELECT * FROM made_4")) == [table]
+    made("made_5", "made_5")
+    assert look_for_condition(spark, WaitCheck(condition("SELECT count(*) = 2 FROM made_5"))) is True
+    for name in ("made_1", "elsewhere.made_2", "made_3", "made_4", "made_5"):
+        spark.sql(f"DROP TABLE {name}")
+    spark.sql("DROP SCHEMA elsewhere")
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,38 @@ def made_here():
     assert {"the schedule 0 2 * * 1", "op_retry_policy= of nightly"} <= set(made.remarks)
 
 
+def test_a_schedule_is_that_of_the_assets_that_its_job_selects(tmp_path: Path) -> None:
+    """Never of others: a table would be written on a schedule that nobody has given it."""
+    text = """
+from dagster import AssetSelection, MonthlyPartitionsDefinition, ScheduleDefinition, asset, define_asset_job
+
+some = ["report", "other"]
+
+@asset(partitions_def=MonthlyPartitionsDefinition(start_date="2024-01-01"))
+def report():
+    return 1
+
+@asset
+def other():
+    return 1
+
+of_report = define_asset_job("of_report", selection=[report])
+one = ScheduleDefinition(job=of_report, cron_schedule="0 4 2 * *")
+two = ScheduleDefinition(job=define_asset_job("also", ["silver/report"]), cron_schedule="0 5 2 * *")
+"""
+    job = 'three = ScheduleDefinition(job=define_asset_job("x", {}), cron_schedule="0 6 * * *")'
+    cases: dict[str, str | None] = {"": None}
+    for selection in ("[other, report]", 'AssetSelection.groups("report")', '"tag:report"', "some"):
+        cases[job.format(selection)] = "0 6 * * *"
+    for more, schedule in cases.items():
+        draft = translate(text + more, "more.py")
+        (tmp_path / "more.py").write_text(write(draft))
+        dags = {dag.spec.tasks[0].task_id: dag.spec for dag in load_file(tmp_path / "more.py")}
+        assert (dags["report"].schedule, dags["other"].schedule) == ("@monthly", schedule)
+        remarks = {remark.what for remark in draft.remarks}
+        assert {"the schedule 0 4 2 * * of of_report", "the schedule 0 5 2 * * of also"} <= remarks
+
+
 def test_outputs_that_are_yielded_and_functions_that_are_async(tmp_path: Path) -> None:
     text = """
 from dagster import AssetIn, Output, ScheduleDefinition, asset

@@ -93,8 +93,13 @@ def _with_a_schedule(context: CliContext) -> list[str]:
 
 def _has_written(context: CliContext, dags: list[str]) -> bool:
     """Whether a table is known that a task of theirs has written."""
-    prefixes = tuple(f"{dag_id}." for dag_id in dags)
-    return any(task.startswith(prefixes) for table in context.backend.tables() for task in table["written_by"])
+    tasks = [task for table in context.backend.tables() for task in table["written_by"]]
+    return any(
+        edge["dag_id"] == dag_id and edge["access"] == "write"
+        for dag_id in dags
+        if any(task.startswith(f"{dag_id}.") for task in tasks)  # or of a DAG whose id begins with this one and a dot
+        for edge in context.backend.lineage(dag_id=dag_id)["edges"]
+    )
 
 
 def _print_notes(

@@ -60,7 +60,7 @@ def list_(
     """
     columns = (
         "dag_id", Column("schedule", of=_format_schedule), "timezone", Column("is_paused", "paused"),
-        Column("version", right=True), "file", Column("next_due_at", "next due"),
+        Column("version", right=True, optional=True), Column("file", optional=True), Column("next_due_at", "next due"),
         Column("inactive_reason", "not active", fold=True),
     )  # fmt: skip
     empty = "No DAGs yet: a manager loads them from its bundles, in its first seconds (`bfm manager start`)."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
@@ -114,14 +114,7 @@ def _report(context: CliContext, found: Sequence[Converted], to: str | None, for
     wrong = [one for one in found if one.error is not None]
     out = context.out
     if not out.is_table:
-        files = [
-            {
-                "file": one.file, "dags": [dag.function for dag in one.draft.dags] if one.draft else [], "error": one.error,
-                "draft": one.text if one.has_dags else None,
-            }
-            for one in found
-        ]  # fmt: skip
-        out.print_document({"files": files, "written": written, "remarks": remarks})
+        out.print_document({"files": [_file(one) for one in found], "written": written, "remarks": remarks})
         return 1 if wrong else 0
     if to is None and show_text:
         for one in found:
@@ -143,3 +136,10 @@ def _report(context: CliContext, found: Sequence[Converted], to: str | None, for
         then = " --to FOLDER writes their drafts." if names else " Nothing is written."
         out.note(f"{len(names)} of {plural(len(found), 'file')} {'has' if len(found) == 1 else 'have'} DAGs.{then}")
     return 1 if wrong else 0
+
+
+def _file(one: Converted) -> dict[str, Any]:
+    return {
+        "file": one.file, "dags": [dag.function for dag in one.draft.dags] if one.draft else [], "error": one.error,
+        "draft": one.text if one.has_dags else None,
+    }  # fmt: skip

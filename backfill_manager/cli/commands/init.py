@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -40,7 +41,7 @@ def init(
     made = sorted(str(path.relative_to(root)) for path in texts)
     context.out.print_result({"folder": str(root), "files": made}, f"Made in {root}: {', '.join(made)}.")
     if context.out.is_table:
-        first = f"cd {root} && " if folder != "." else ""
+        first = f"cd {shlex.quote(str(root))} && " if folder != "." else ""
         context.out.note(
             f"Next: {first}bfm doctor, then bfm dags test sales, then bfm manager start --with-ui. README.md says more."
         )

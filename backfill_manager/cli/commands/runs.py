@@ -38,7 +38,7 @@ def task_columns(now: datetime) -> tuple[Column | str, ...]:
 def _run_columns(now: datetime) -> tuple[Column | str, ...]:
     return (
         "run_id", "dag_id", Column("run_type", "type", optional=True), "state", _TASKS, _REVERTED,
-        Column("started_at", "started"), _duration(now), Column("backfill_id", "backfill", optional=True),
+        Column("started_at", "started", optional=True), _duration(now), Column("backfill_id", "backfill", optional=True),
         Column("dag_version", "version", right=True, optional=True), Column("reason", None, first_line, fold=True),
         NOTE,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -202,7 +203,7 @@ def adopt(
             f"The one at {adopted.other} is a copy from now on: {adopted.other_id}."
             if adopted.other_id is not None
             else f"The one at {adopted.other} could not be changed. Start no manager there before "
-            f"`bfm --state {adopted.other} state adopt --as-copy`."
+            f"`bfm --state {shlex.quote(adopted.other)} state adopt --as-copy`."
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+import shlex
+from typing import Any, Final
 
 from backfill_manager.errors import BackfillManagerError
 
@@ -47,7 +48,12 @@ def worded(error: BackfillManagerError) -> str:
         return text
     is_command = hint.startswith("`") and hint.endswith("`")
     separator = ": " if is_command else ". " if hint[0].isupper() else "; "
-    return f"{text.rstrip('.')}{separator}{hint.format(**error.params)}."
+    return f"{text.rstrip('.')}{separator}{hint.format(**_for_a_shell(error.params))}."
+
+
+def _for_a_shell(params: dict[str, Any]) -> dict[str, Any]:
+    """The root of a state is part of commands that people copy, and may have spaces."""
+    return params | {"root": shlex.quote(str(params["root"]))} if "root" in params else params
 
 
 def option_of(field: str) -> str:

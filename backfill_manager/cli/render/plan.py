@@ -83,48 +83,63 @@ def print_plan(context: CliContext, plan: Mapping[str, Any]) -> None:
     if not out.is_table:
         out.print_document(plan)
         return
-    summary = plan["summary"]
+    summary, downstream = plan["summary"], plan.get("downstream") or ()
     dag_id = summary.get("dag_id")  # a server of an older release does not say it
     _print_items(out, plan["items"], dag_id)
     out.print_line("")
     out.print_line(f"{plan_counts(summary)}.")
-    for line in warnings(summary):
-        out.note(line)
-    for below in plan.get("downstream") or ():
-        for line in warnings(below["summary"]):
-            out.note(f"{below['dag_id']}: {line}")
-    for one in (summary, *(below["summary"] for below in plan.get("downstream") or ())):
-        note_unknown_pools(context, one.get("dag_id", "this DAG"), one.get("unknown_pools") or {})
-    if (tasks := summary.get("tasks")) is not None:
-        out.print_line(f"Only these tasks run: {', '.join(tasks)}.")
-    if why := summary.get("batching"):
-        out.print_line(why)
-    for line in wait_lines(summary.get("waits")):
+    _note_warnings(context, summary, downstream)
+    for line in _summary_lines(out, summary, dag_id):
         out.print_line(line)
-    for line in estimate_lines(out.in_zone(summary.get("estimate") or {}, dag_id)) if summary["pending"] else ():
-        out.print_line(line)
-    if plan.get("downstream"):
+    if downstream:
         out.print_line("")
-        for line in tree_lines(summary.get("dag_id", "this DAG"), summary, plan["downstream"]):
+        for line in tree_lines(summary.get("dag_id", "this DAG"), summary, downstream):
             out.print_line(line)
     if first := plan.get("first_item"):
         out.print_line("")
         out.print_line("What the tasks of the first run see:")
         print_rendered(out, first)
+    for line in _left_out_lines(summary):
+        out.note(line)
+
+
+def _note_warnings(context: CliContext, summary: Mapping[str, Any], downstream: Sequence[Mapping[str, Any]]) -> None:
+    for line in warnings(summary):
+        context.out.note(line)
+    for below in downstream:
+        for line in warnings(below["summary"]):
+            context.out.note(f"{below['dag_id']}: {line}")
+    for one in (summary, *(below["summary"] for below in downstream)):
+        note_unknown_pools(context, one.get("dag_id", "this DAG"), one.get("unknown_pools") or {})
+
+
+def _summary_lines(out: Output, summary: Mapping[str, Any], dag_id: str | None) -> Iterator[str]:
+    """What runs, in which batches, what it waits for, and how long it may take."""
+    if (tasks := summary.get("tasks")) is not None:
+        yield f"Only these tasks run: {', '.join(tasks)}."
+    if why := summary.get("batching"):
+        yield why
+    yield from wait_lines(summary.get("waits"))
+    if summary["pending"]:
+        yield from estimate_lines(out.in_zone(summary.get("estimate") or {}, dag_id))
+
+
+def _left_out_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    """DAGs and intervals that the backfill leaves out, and which options take them in."""
     for dag_id, why in (summary.get("left_out") or {}).items():
-        out.note(f"{dag_id} would be skipped: {why}.")
+        yield f"{dag_id} would be skipped: {why}."
     if summary.get("no_downstream"):
-        out.note(f"Nothing is downstream: {summary['no_downstream']}.")
+        yield f"Nothing is downstream: {summary['no_downstream']}."
     skipped = summary["skipped"]
     if not summary["pending"] and skipped:
-        out.note("Nothing would run.")
+        yield "Nothing would run."
         if "already exists" in skipped:
-            out.note(
+            yield (
                 "--reprocess completed also runs dates that have a run; failed those whose run failed, as a new run; "
                 "failed_tasks their failed tasks, in place."
             )
     if "not complete yet" in skipped:
-        out.note("Intervals that have not ended are skipped (not complete yet); --allow-future runs them, too.")
+        yield "Intervals that have not ended are skipped (not complete yet); --allow-future runs them, too."
 
 
 def _print_items(out: Output, items: Sequence[Mapping[str, Any]], dag_id: str | None) -> None:

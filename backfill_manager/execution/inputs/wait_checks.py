@@ -18,6 +18,7 @@ from backfill_manager.execution.error_format import one_line, unbound_parameter
 from backfill_manager.execution.inputs.interval_rows import axis_along, rows_by_values, rows_counter
 from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.spark.catalog import with_new_tables
 from backfill_manager.planning.backfills.plan_waits import CheckWaits
 from backfill_manager.planning.data.data_gaps import Axis, rows_in
 from backfill_manager.planning.data.wait_conditions import WaitCheck
@@ -98,7 +99,7 @@ def look_for_condition(spark: SparkSession, look: WaitCheck) -> bool | str:
     if look.partition_key is not None:
         values["partition_key"] = F.lit(look.partition_key)
     try:
-        answer = spark.sql(query, args=values)
+        answer = with_new_tables(spark, lambda: spark.sql(query, args=values))
     except AnalysisException as error:
         name = unbound_parameter(error)
         known = ", ".join(f":{each}" for each in sorted(values)) or "nothing"

@@ -24,6 +24,7 @@ from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.lineage.column_lineage import SourceColumn, relation_columns, source_columns
 from backfill_manager.execution.lineage.written_tables import each_of
 from backfill_manager.execution.messages import AccessedTable
+from backfill_manager.execution.spark.catalog import with_new_tables
 from backfill_manager.masking import mask_text
 
 if TYPE_CHECKING:
@@ -121,10 +122,12 @@ def change_readers() -> None:
 
 def _recorded(method: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
     @functools.wraps(method)
-    def record(*args: Any, **options: Any) -> DataFrame:
-        df = method(*args, **options)
-        if _accesses is not None:
-            _accesses.read_by(df)
+    def record(owner: Any, *args: Any, **options: Any) -> DataFrame:
+        if _accesses is None:
+            return method(owner, *args, **options)
+        spark = getattr(owner, "_spark", owner)  # of a reader and of a DeltaTable
+        df = with_new_tables(spark, lambda: method(owner, *args, **options))
+        _accesses.read_by(df)
         return df
 
     return record

@@ -31,6 +31,14 @@ _REFUSALS: Final[tuple[tuple[str, type[BackfillManagerError], str], ...]] = (
         "the catalog takes no such name of a table or schema; it consists of letters of ASCII, digits and _",
     ),
     (
+        r"\[REQUIRES_SINGLE_PART_NAMESPACE\] (\S+) requires a single-part namespace", InvalidInput,
+        "the name has too many parts: the catalog {0} takes schema.table, and no catalog of another name is set in Spark",
+    ),
+    (
+        r"(\S+) is a system preserved database", InvalidInput,
+        "{0} is Spark's own schema; take another",
+    ),
+    (
         r"\[DELTA_PARTITION_COLUMN_NOT_FOUND\] Partition column (.+?) not found", InvalidInput,
         "the rows lack {0}, by which the table is partitioned",
     ),

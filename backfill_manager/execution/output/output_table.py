@@ -15,6 +15,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.execution.lineage.table_access import plain_name
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.output.column_types import refuse_untyped
+from backfill_manager.execution.output.delta_refusals import named_refusals
 from backfill_manager.execution.output.table_state import Commit, TableState
 from backfill_manager.execution.spark.catalog import folder_of, hadoop_path, name_parts, register_table
 from backfill_manager.store.delta_spark.java_classes import java_class
@@ -91,19 +92,25 @@ class OutputTable:
         return AccessedTable("write", name, path, version, rows, size, table_id, interval_column, columns)
 
     def exists(self) -> bool:
-        """`InvalidInput` if something else has this name."""
+        """`InvalidInput` if something else has this name, or nothing can have it."""
         if self.is_path:
             return bool(java_class(self._spark, _DELTA_TABLE).isDeltaTable(self._spark._jsparkSession, self.name))
-        return self._spark.catalog.tableExists(self.name) or register_table(self._spark, self.name)
+        with named_refusals(repr(self.name)):
+            return self._spark.catalog.tableExists(self.name) or register_table(self._spark, self.name)
 
     def create(self, schema: StructType, like: TableState | None = None) -> str | None:
         """Creates it with these columns, all nullable, or with `NOT NULL`, partitioning, clustering, comment and properties as in
         `like`. Harmless if it exists, or if nothing is written afterwards. Returns the schema (database) that was missing and
-        was made, too."""
+        was made, too. `InvalidInput` for a relative path."""
         from delta.tables import DeltaTable
         from pyspark.sql.types import StructField, StructType
 
         refuse_untyped(self.name, schema.fields)
+        if self.is_path and not hadoop_path(self._spark, self.name)[0].isAbsolute():
+            raise InvalidInput(
+                f"{self.name!r} is a relative path, which depends on the folder in which Spark was started; no table is made "
+                f"there. Write an absolute one, as {self.identity!r}"
+            )
         made = None if self.is_path else self._make_schema()
         builder = DeltaTable.createIfNotExists(self._spark)
         builder = builder.location(self.name) if self.is_path else builder.tableName(self.name)

@@ -8,7 +8,8 @@ catalog and leaves its files.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from backfill_manager.store.delta_spark.java_classes import java_class
 from backfill_manager.store.sql_guard import identifier
@@ -16,12 +17,13 @@ from backfill_manager.store.sql_guard import identifier
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_T = TypeVar("_T")
 _VALID: Final = re.compile(r"[A-Za-z0-9_]+")  # what Spark accepts in a session catalog
 
 
 def register_tables(spark: SparkSession) -> list[str]:
     """Registers every Delta table in the folder of `spark.sql.warehouse.dir` that the catalog lacks (also those in `<schema>.db`
-    folders); returns their names. Does nothing where there is a metastore. Call it once at the start."""
+    folders); returns their names. Does nothing where there is a metastore."""
     if not _is_in_memory(spark):
         return []
     found: list[tuple[str, str, str]] = []
@@ -37,6 +39,19 @@ def register_table(spark: SparkSession, name: str) -> bool:
     """The same for one table that is about to be created: True if it existed."""
     folder = folder_of(spark, name)
     return folder is not None and _register_folder(spark, *_schema_and_table(spark, name), folder)
+
+
+def with_new_tables(spark: SparkSession, query: Callable[[], _T]) -> _T:
+    """What `query` returns. If it names a table that the catalog lacks, tables that other programs have made in the warehouse
+    since the start are registered, and it is called once more: nothing of it has run, as its analysis has failed."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return query()
+    except AnalysisException as error:
+        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND" or not register_tables(spark):
+            raise
+    return query()
 
 
 def folder_of(spark: SparkSession, name: str) -> str | None:

@@ -20,6 +20,7 @@ from backfill_manager.execution.error_format import unbound_parameter
 from backfill_manager.execution.interval import instant_literal
 from backfill_manager.execution.messages import TaskLaunch
 from backfill_manager.execution.output.write_context import WriteContext
+from backfill_manager.execution.spark.catalog import with_new_tables
 from backfill_manager.execution.tasks.sql_statement import StatementRunner
 from backfill_manager.planning.backfills.rendering import sql_text, sql_values
 from backfill_manager.store.sql_guard import spark_statements
@@ -70,7 +71,7 @@ def _execute(ctx: TaskContext, text: str, values: dict[str, Any]) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     try:
-        return ctx.spark.sql(text, args=values)
+        return with_new_tables(ctx.spark, lambda: ctx.spark.sql(text, args=values))
     except AnalysisException as error:
         name = unbound_parameter(error)
         available = ", ".join(f":{key}" for key in sorted(values))

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from backfill_manager.clock import Clock
 from backfill_manager.dags.stored_definition import definition_or_why
@@ -64,34 +64,47 @@ def repair_state(store: Store, settings: Settings, clock: Clock, note: Callable[
     if damages:
         store.repair(damages)
         left = [damage for damage in store.damages() if damage.kind != "repair"]
-        is_usable = not any(damage.kind != "data" for damage in left)
-        for damage in damages:
-            if any((one.table, one.file, one.kind) == (damage.table, damage.file, damage.kind) for one in left):
-                yield f"Not repaired: {damage.table}: {damage}."
-            elif damage.kind != "repair":
-                yield f"Repaired: {damage.table}: {_what_was_done(damage)}."
-        if not is_usable:
+        yield from _file_lines(damages, left)
+        if any(damage.kind != "data" for damage in left):
             yield "The rows of other tables are made again when the rest is restored: repeat `bfm state check --repair` then."
             return
     store.init()
     yield from store.rewrite_rows(store.wrong_rows())
     if lost:
-        named = _named_runs(store) | {(dag_id, run_id): seq for dag_id, run_id, seq in to_do["runs"]}
-        yield from _lost_by_name(store, named)
-        runs = sum(one.rows for one in damages if (one.table, one.kind) == ("dag_run", "data"))
-        if (nameless := runs - len(named)) > 0:
-            yield (
-                f"Lost: {plural(nameless, 'run')} that no other table names, so their ids are used again. Backfill their dates "
-                "after `bfm state adopt --as-copy`: without it a task writes nothing where its lost run has written."
-            )
-        if "dag_run" in lost:  # whoever leads deletes rows of some of them
-            store.begin_repair({"lost": sorted(lost), "runs": [(*key, seq) for key, seq in named.items()]})
-        gone = _lost_runs(store, clock, named) if "dag_run" in lost else []
-        with leading(store, settings, clock) as leader:
-            yield from _derive(store, leader, clock, lost, gone)
-            _delete_tasks(leader, gone)
+        yield from _restore_rows(store, settings, clock, lost, to_do["runs"], damages)
     if lost or any(damage.kind == "repair" for damage in damages):
         store.end_repair()
+
+
+def _file_lines(damages: Sequence[Damage], left: Sequence[Damage]) -> Iterator[str]:
+    """`left`: those that are there after the repair."""
+    for damage in damages:
+        if any((one.table, one.file, one.kind) == (damage.table, damage.file, damage.kind) for one in left):
+            yield f"Not repaired: {damage.table}: {damage}."
+        elif damage.kind != "repair":
+            yield f"Repaired: {damage.table}: {_what_was_done(damage)}."
+
+
+def _restore_rows(
+    store: DeltaRsStore, settings: Settings, clock: Clock, lost: set[str], found_before: Sequence[Sequence[Any]],
+    damages: Sequence[Damage],
+) -> Iterator[str]:  # fmt: skip
+    """Rows of the tables `lost`, of what others tell. `found_before`: lost runs (DAG, run, `run_seq`) that a repair found
+    which was killed."""
+    named = _named_runs(store) | {(dag_id, run_id): seq for dag_id, run_id, seq in found_before}
+    yield from _lost_by_name(store, named)
+    runs = sum(one.rows for one in damages if (one.table, one.kind) == ("dag_run", "data"))
+    if (nameless := runs - len(named)) > 0:
+        yield (
+            f"Lost: {plural(nameless, 'run')} that no other table names, so their ids are used again. Backfill their dates "
+            "after `bfm state adopt --as-copy`: without it a task writes nothing where its lost run has written."
+        )
+    if "dag_run" in lost:  # whoever leads deletes rows of some of them
+        store.begin_repair({"lost": sorted(lost), "runs": [(*key, seq) for key, seq in named.items()]})
+    gone = _lost_runs(store, clock, named) if "dag_run" in lost else []
+    with leading(store, settings, clock) as leader:
+        yield from _derive(store, leader, clock, lost, gone)
+        _delete_tasks(leader, gone)
 
 
 def _wait_for_no_leader(store: DeltaRsStore, lease_s: int, note: Callable[[str], None]) -> None:
