@@ -3,7 +3,7 @@ as an hourly DAG has 8760 runs a year and one of every minute half a million. Da
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import MAXYEAR, date, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -19,6 +19,7 @@ from backfill_manager.planning.runs.timeline import timeline_of
 from backfill_manager.queries.runs import NOT_LISTED, run_view
 from backfill_manager.store.base import Condition, Store
 
+FIRST_YEAR: Final = 100  # that is shown: in UTC, a date of an earlier one may lie before the beginning of the calendar
 # A day with runs in several states shows the first of these.
 WORST_FIRST: Final = (states.FAILED, states.RUNNING, states.QUEUED, states.CANCELLED, states.SUCCESS)
 
@@ -77,7 +78,7 @@ def years(store: Store, dag_id: str, timezone: str) -> list[int]:
     batch = store.first(DagRun, [*where, Condition("items", ">", 1)], ("-interval_end",), NOT_LISTED) if ends else None
     if batch is not None and batch.interval_end is not None:
         ends.append((batch.interval_end - timedelta(microseconds=1)).astimezone(ZoneInfo(timezone)).year)
-    return list(range(max(ends), min(ends) - 1, -1)) if ends else []
+    return list(range(max(ends), max(min(ends), FIRST_YEAR) - 1, -1)) if ends else []
 
 
 def runs_of_day(
@@ -118,15 +119,16 @@ def _runs_of(
     """The days of a year, and the runs on them in the timeline with `day`, from 0; with `all_days` a batch has a row for each
     of its days. The days lie between midnights that Python computes: zones come from there only, as in the planner."""
     zone = ZoneInfo(timezone)
-    dates = [date(year, 1, 1) + timedelta(days=n) for n in range((date(year + 1, 1, 1) - date(year, 1, 1)).days + 1)]
-    midnights = [datetime(one.year, one.month, one.day, tzinfo=zone).astimezone(UTC) for one in dates]
-    edges = np.array([micros(one) for one in midnights])
+    dates = _dates_of(year)
+    midnights = [start_of_day(one, zone) for one in dates]
+    end = datetime.max.replace(tzinfo=UTC) if year == MAXYEAR else start_of_day(date(year + 1, 1, 1), zone)
+    edges = np.array([micros(one) for one in (*midnights, end)])
 
     def days(column: pa.ChunkedArray, *, before: int = 0) -> np.ndarray:
         return np.asarray(np.searchsorted(edges, column.cast(pa.int64()).to_numpy() - before, side="right")) - 1
 
     where = timeline_of(dag_id)
-    in_year = [*where, Condition("logical_date", ">=", midnights[0]), Condition("logical_date", "<", midnights[-1])]
+    in_year = [*where, Condition("logical_date", ">=", midnights[0]), Condition("logical_date", "<", end)]
     names = ["logical_date", "interval_end", "items", *columns]
     runs = store.read_arrow(DagRun.TABLE, names, in_year)
     if all_days:
@@ -135,7 +137,7 @@ def _runs_of(
     if not all_days:
         return dates, runs.append_column("day", pa.array(first))
     ends = days(pc.coalesce(runs["interval_end"], runs["logical_date"]), before=1)
-    last = np.where(runs["items"].to_numpy() > 1, np.minimum(ends, len(midnights) - 2), first)
+    last = np.where(runs["items"].to_numpy() > 1, np.minimum(ends, len(dates) - 1), first)
     first = np.maximum(first, 0)
     row = np.repeat(np.arange(len(first)), last - first + 1)
     of_first = np.flatnonzero(np.diff(row, prepend=-1))  # where the rows of each run begin
@@ -143,10 +145,13 @@ def _runs_of(
     return dates, runs.take(pa.array(row)).append_column("day", pa.array(day))
 
 
+def _dates_of(year: int) -> list[date]:
+    first = date(year, 1, 1)
+    return [first + timedelta(days=n) for n in range((date(year, 12, 31) - first).days + 1)]
+
+
 def weeks_of(year: int) -> list[list[date | None]]:
     """The days of a year in columns of weeks, Monday first; None where a week reaches beyond the year."""
-    first = date(year, 1, 1)
-    days = [first + timedelta(days=n) for n in range((date(year + 1, 1, 1) - first).days)] if year < 9999 else []
-    padded: list[date | None] = [None] * first.weekday() + list(days)
+    padded: list[date | None] = [*([None] * date(year, 1, 1).weekday()), *_dates_of(year)]
     padded += [None] * (-len(padded) % 7)
     return [padded[n : n + 7] for n in range(0, len(padded), 7)]

@@ -112,6 +112,16 @@ def test_chosen_dates_are_single_ones_and_ranges() -> None:
     assert days_in(manager, s.SUCCESS) == [2, 8]
 
 
+def test_a_run_of_a_task_by_hand_is_chosen_by_its_id_alone() -> None:
+    manager, _ = ten_failed()
+    by_hand = accepted(manager, "task.run", dag_id="d", task_id="a", logical_date="2013-01-03T00:00:00Z").object_id
+    manager.drain()
+    for chosen in ({"dates": ["2013-01-03"]}, {"run_ids": [by_hand]}):
+        answer = accepted(manager, "runs.mark", dag_id="d", state="success", **chosen)
+        assert answer.message == "1 run is marked success"
+        manager.drain()
+
+
 def test_an_item_that_was_run_again_by_another_backfill_is_left_alone() -> None:
     manager, backfill = ten_failed()
     manager.backfill("d", days("2013-01-03", 1), reprocess="failed")
@@ -140,6 +150,14 @@ def test_of_a_whole_backfill_its_own_runs_are_chosen_and_no_other() -> None:
     ("chosen", "why"),
     [
         ({"dates": ["2012-05-01"]}, "DAG 'd' has no run on 2012-05-01 to mark"),
+        (
+            {"dates": [f"2012-05-{day:02}" for day in range(1, 5)]},
+            "no run on 2012-05-01, 2012-05-02, 2012-05-03, … to mark",
+        ),
+        ({"start_date": "2012-05-01", "end_date": "2012-05-01"}, "no run between 2012-05-01 and 2012-05-01 to mark"),
+        ({"start_date": "2014-01-01"}, "no run from 2014-01-01 on to mark"),
+        ({"end_date": "2012-12-31"}, "no run up to 2012-12-31 to mark"),
+        ({"start_date": "2013-01-05", "end_date": "2013-01-03"}, "start_date 2013-01-05 is after end_date 2013-01-03"),
         ({"dates": ["2013-01-05/2013-01-03"]}, "dates 2013-01-05/2013-01-03 is the wrong way round"),
         ({"dates": ["yesterday"]}, "yesterday"),
         ({"dates": ["2013-01-05/"]}, "'' is not a date"),

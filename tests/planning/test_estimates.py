@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
@@ -20,6 +21,7 @@ from backfill_manager.model.records import DagRun, Manager
 from backfill_manager.model.transitions import Changes
 from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
 from backfill_manager.planning.backfills.estimates import estimate, past_runs, with_estimates
+from backfill_manager.planning.batches.auto_batch_size import BatchLimits, PastRun
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.data_tables.file_statistics import file_statistics
 from backfill_manager.store.memory import MemoryStore
@@ -226,6 +228,14 @@ def test_how_long_it_takes_is_estimated_from_past_runs() -> None:
         "rows": None, "files": None, "bytes": None, "run_s": {"median": 20.0, "shortest": 10.0, "longest": 40.0},
         "total_s": 40.0, "finishes_at": "2024-02-01T12:00:40Z", "unknown": [],
     }  # fmt: skip
+
+
+def test_batches_that_size_themselves_take_as_long_as_the_dry_run_foresees() -> None:
+    """By what the tasks of past runs took, without what they waited for."""
+    asked = plan(dag(batchable=True), items(days(*range(10))), batch="auto")
+    made = dataclasses.replace(asked, past=[PastRun(1, 30.0)], limits=BatchLimits(1, 600.0))
+    found = estimate(made, [run(99)], file_statistics, NOW)
+    assert (found.durations, found.total_s, found.finishes_at) == (None, 300.0, NOW + timedelta(minutes=5))
 
 
 def test_no_more_runs_go_on_at_once_than_there_are() -> None:

@@ -6,13 +6,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from support.page_client import browser_of
+from support.scenarios import accepted
 
 from backfill_manager.clock import UTC
 from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.model.records import Record, TaskLog
 from backfill_manager.model.transitions import Changes
-from backfill_manager.queries.calendar import calendar, rows_by_day, runs_of_day, weeks_of, years
+from backfill_manager.queries.calendar import calendar, count_runs_of_day, rows_by_day, runs_of_day, weeks_of, years
 from backfill_manager.queries.gantt import spans_of_run
 from backfill_manager.queries.grid import grid
 from backfill_manager.queries.managers import list_terms
@@ -175,6 +177,19 @@ def test_a_day_whose_midnight_is_repeated_or_skipped_has_the_runs_that_the_calen
     assert len(runs_of_day(manager.store, "flights", zone, at)) == hours
 
 
+def test_pages_of_a_day_joined_are_its_runs_also_with_a_batch_from_the_day_before() -> None:
+    manager = InMemoryManager(dag_spec("flights", "one", schedule="@hourly", batchable=True))
+    hours = [(at, at + timedelta(hours=1)) for at in (NOON + timedelta(hours=n) for n in range(8, 18))]
+    manager.backfill("flights", hours[:6], batch=6)  # until two o'clock
+    manager.backfill("flights", hours[6:])
+    manager.drain()
+    of_day = (manager.store, "flights", "UTC", NOON + timedelta(days=1))
+    whole = runs_of_day(*of_day)
+    assert len(whole) == count_runs_of_day(*of_day) == 5
+    assert [run["logical_date"][8:13] for run in whole] == ["01T20", "02T02", "02T03", "02T04", "02T05"]
+    assert [run for first in (0, 2, 4) for run in runs_of_day(*of_day, first=first, limit=2)] == whole
+
+
 def test_the_years_to_choose_from_have_that_in_which_the_last_batch_ends() -> None:
     manager = InMemoryManager(dag_spec("flights", "one", batchable=True))
     manager.backfill("flights", days("2022-12-30", 1))
@@ -226,6 +241,20 @@ def test_the_years_that_have_runs_newest_first() -> None:
     assert years(manager.store, "flights", "Asia/Tokyo") == [2023, 2022, 2021]
     assert years(InMemoryManager(FLIGHTS).store, "flights", "UTC") == []
     assert calendar(manager.store, "flights", "UTC", 1999) == {}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_runs_at_the_ends_of_the_calendar_are_in_their_year_or_are_not_shown(zone: str) -> None:
+    """The command line and the API refuse such dates; a request that is written by hand may have them."""
+    manager = InMemoryManager(FLIGHTS)
+    for date in ("9999-12-30T12:00:00Z", "0024-01-05T12:00:00Z"):
+        accepted(manager, "dag.trigger", dag_id="flights", logical_date=date, conf={}, allow_future=True)
+    manager.drain()
+    shown = years(manager.store, "flights", zone)
+    assert (shown[0], shown[-1]) == (9999, 100)
+    assert list(calendar(manager.store, "flights", zone, 9999)) == ["9999-12-30"]
+    page = browser_of(manager.store, manager.clock).get("/dags/flights/calendar?year=9999")
+    assert page.status_code == 200 and "1 day with runs" in page.text
 
 
 def test_a_batch_that_reaches_into_another_year_has_days_in_both() -> None:

@@ -211,7 +211,9 @@ def runs_of(*parts: Part) -> list[DagRun]:
 @pytest.mark.parametrize(
     ("parts", "timetable", "chosen"),
     [
+        ([(0, 24)], DAILY, "schedule 01T00 01T00"),
         ([(0, 24), (24, 48)], DAILY, "schedule 01T00 02T00"),
+        ([(13, 24), (24, 48)], DAILY, "dates 01T13 02T00"),  # a part of a day before a day
         ([(24, 48), (0, 24), (0, 24)], DAILY, "schedule 01T00 02T00"),  # two runs of one date
         ([(0, 24), (48, 72)], DAILY, "dates 01T00 03T00"),
         ([(0, 24)], NONE, "single 01T00 02T00"),

@@ -58,12 +58,9 @@ def end_items(
 
 def close_pending(tick: Tick, live: ActiveBackfill, end_state: str, reason: str, ranges: Ranges | None = None) -> None:
     """Ends every pending item in this state, in one statement. `ranges`: where they all are, if the tables may have others as
-    pending, which have begun in this tick."""
+    pending, which have begun in this tick. None is pending since this tick: a backfill whose items are (`end_items`) makes no
+    run, and its runs wait, until they have been read."""
     _move(tick, live, s.PENDING, end_state, reason, ranges)
-    changes = tick.state.changes
-    for item in changes.rows(BackfillItem):  # pending since this tick only: the statement comes before them
-        if (item.backfill_id, item.state) == (live.row.backfill_id, s.PENDING):
-            changes.put(c.item_ended(item, end_state, reason))
 
 
 def reopen_failed(tick: Tick, live: ActiveBackfill, chosen: Sequence[int] | None = None, ranges: Ranges = ()) -> int:

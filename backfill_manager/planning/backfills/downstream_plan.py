@@ -175,7 +175,7 @@ def _command_for(root: CreateBackfill, dag: DagSpec, changed: _Changed) -> Creat
     timetable = timetable_of(dag, changed.start)
     first = timetable.last_at_or_before(changed.start) or changed.start
     last = timetable.last_before(changed.end)
-    if last is None or last < first:
+    if last is None:
         return "none of its intervals overlaps one that would run"
     about = timetable.estimate_count(first, last)
     if about > MAX_ITEMS:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
+from datetime import MAXYEAR
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
@@ -22,7 +23,7 @@ from backfill_manager.model.records import Pool
 from backfill_manager.model.states import REMOVED
 from backfill_manager.planning.runs.clear_plan import ClearPlan, plan_clear
 from backfill_manager.queries import dags as queries
-from backfill_manager.queries.calendar import calendar, count_runs_of_day, rows_by_day, runs_of_day, years
+from backfill_manager.queries.calendar import FIRST_YEAR, calendar, count_runs_of_day, rows_by_day, runs_of_day, years
 from backfill_manager.queries.grid import MAX_RUNS, grid
 from backfill_manager.queries.runs import timeline
 from backfill_manager.queries.tasks import worst_first
@@ -154,7 +155,7 @@ def timeline_tab(
 
 @router.get("/dags/{dag_id}/calendar")
 def calendar_tab(
-    context: ViewerContext, dag_id: PathId, year: Annotated[int | None, Query(ge=100, le=9998)] = None,
+    context: ViewerContext, dag_id: PathId, year: Annotated[int | None, Query(ge=FIRST_YEAR, le=MAXYEAR)] = None,
     show: Literal["state", "duration", "rows"] = "state",
 ) -> Response:  # fmt: skip
     _, spec = queries.known_dag(context.store, dag_id)
