@@ -95,7 +95,7 @@ def find_task_instance(store: Store, run: DagRun, task_id: str) -> TaskInstance:
             return row
     known = [row.task_id for row in rows]
     more = f"; it has {', '.join(known)}." if known else ""
-    raise NotFound(f"task in run {run.run_id} of {run.dag_id!r}", task_id, known, more=more)
+    raise NotFound(f"task of run {run.run_id} of DAG {run.dag_id!r} with the id", task_id, known, more=more)
 
 
 def task_ids_of(store: Store, run: DagRun) -> set[str]:

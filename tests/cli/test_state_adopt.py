@@ -11,6 +11,8 @@ from support.bfm import Bfm
 from backfill_manager.clock import SystemClock
 from backfill_manager.errors import StateCopied
 from backfill_manager.manager.leader_election import LeaderElector
+from backfill_manager.manager.maintenance import short_leadership
+from backfill_manager.schemas import errors
 from backfill_manager.store.delta_rs.store import DeltaRsStore
 
 
@@ -64,6 +66,29 @@ def test_it_wants_one_answer(bfm: Bfm, copy: Path, flags: tuple[str, ...]) -> No
     assert (result.code, result.error) == (2, "Choose what this state is: --as-copy or --as-original.")
     with pytest.raises(StateCopied):
         led_once(copy)
+
+
+def test_an_import_as_the_original_of_a_state_that_is_led_says_how_it_goes_on(
+    bfm: Bfm, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new state is there: to import it again would be refused."""
+    assert bfm("--state", "state", "state", "export", "out").code == 0
+
+    def refuse(*_: object) -> None:
+        raise errors.STATE_IS_LED(term=1, pid=7, host="h", root="./state")
+
+    with monkeypatch.context() as led:
+        led.setattr(short_leadership, "adopt_state", refuse)
+        result = bfm("--state", "new", "state", "import", "out", "--as-original")
+    assert result.code == 4 and "leads the state at ./state. Stop it first" in result.err
+    assert (
+        "The state at new is complete, and can't be led before `bfm --state new state adopt --as-original`"
+        in result.err
+    )
+    with pytest.raises(StateCopied):
+        led_once(copy.parent / "new")
+    assert bfm("--state", "new", "state", "adopt", "--as-original").code == 0
+    led_once(copy.parent / "new")
 
 
 def test_a_state_that_is_not_there_is_not_adopted(bfm: Bfm, tmp_path: Path) -> None:

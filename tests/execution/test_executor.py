@@ -334,6 +334,16 @@ def test_a_failing_spark_job_is_one_line_too(runner: TaskRunner) -> None:
     assert outcome.error.startswith("AnalysisException: [TABLE_OR_VIEW_NOT_FOUND]")
 
 
+def test_what_is_not_written_yet_is_not_tried_again(runner: TaskRunner) -> None:
+    """As drafts of other tools have it: their retries, with their delays, would only put off the message."""
+
+    def draft(ctx: Any) -> None:
+        raise NotImplementedError("HttpOperator of Airflow: write here what it did")
+
+    outcome = runner.run(a_launch(), draft)
+    assert isinstance(outcome, Failed) and not outcome.retryable
+
+
 def test_a_reason_to_skip_may_be_anything(runner: TaskRunner) -> None:
     nothing: Any = ValueError("no flights")
     assert runner.run(a_launch(), lambda ctx: ctx.skip(nothing)) == Skipped("no flights")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,6 +209,8 @@ def test_what_delta_refuses_is_one_line_that_says_what_to_do(
     assert isinstance(outcome, Failed) and message.format(t=table) in outcome.error, outcome
     assert outcome.retryable is is_retried and "\n" not in outcome.error and "DELTA_" not in outcome.error
     assert runner.spark.table(table).collect() == before
+    if kind is GENERATED:
+        assert re.search(r"\(for example at = \d{4}-\d\d-\d\dT[\d:]+Z, d = 2000-01-01\)", outcome.error), outcome.error
 
 
 OF_KEY: dict[str, Any] = {"interval": None, "partition_column": "key"}

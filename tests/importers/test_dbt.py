@@ -389,3 +389,15 @@ def test_tests_and_freshness_of_sources_in_a_manifest_are_said(project: Path) ->
     what = remarks_of(project)
     assert "the test source_unique_raw_orders_id, of no model here" in what
     assert "freshness of the source bronze.orders" in what
+
+
+def test_what_a_project_runs_before_and_after_all_models_is_said(project: Path) -> None:
+    with (project / "dbt_project.yml").open("a") as file:
+        file.write("on-run-start: SET x = 1\non-run-end: ['GRANT SELECT ON SCHEMA shop TO readers']\n")
+    hooks = {f"on-run-{when} of the project": f"Write it as a SQL task {place} all others"
+             for when, place in (("start", "before"), ("end", "after"))}  # fmt: skip
+    assert hooks.items() <= remarks_of(project).items()
+    model = {"resource_type": "model", "name": "orders", "package_name": "shop", "raw_code": "SELECT 1", "config": {}}
+    (project / "target").mkdir()
+    (project / "target" / "manifest.json").write_text(json.dumps({"nodes": {"model.shop.orders": model}}))
+    assert hooks.items() <= remarks_of(project).items()

@@ -13,7 +13,7 @@ from backfill_manager.cli.command import Group
 from backfill_manager.cli.context import CliContext
 from backfill_manager.cli.options import argument, flag
 from backfill_manager.cli.render.printer import Column, format_value
-from backfill_manager.errors import InvalidInput
+from backfill_manager.errors import InvalidInput, Refused
 from backfill_manager.humanise import plural
 from backfill_manager.masking import mask_values, masked_json, secrets_in
 from backfill_manager.schemas import errors
@@ -248,7 +248,12 @@ def import_(
     if as_original and manifest["tables"]["manager"]["rows"]:
         from backfill_manager.manager.maintenance.short_leadership import adopt_state
 
-        adopt_state(store, settings, context.clock, "original")
+        try:
+            adopt_state(store, settings, context.clock, "original")
+        except Refused:
+            adopt = f"`bfm --state {shlex.quote(store.root)} state adopt --as-original`"
+            context.out.note(f"The state at {store.root} is complete, and can't be led before {adopt} has succeeded.")
+            raise
     rows = sum(table["rows"] for table in manifest["tables"].values())
     context.out.print_result(manifest, f"{plural(rows, 'row')} of {source} are in the state at {store.root}.")
 

@@ -6,12 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from backfill_manager.clock import format_instant, from_micros
 from backfill_manager.errors import BackfillManagerError, ChecksFailed, InvalidInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 APPEND_ONLY: Final = "is append-only (delta.appendOnly), so no rows of it can be replaced"
 OUTSIDE: Final = "CHECK constraint EXPRESSION("  # by this name Delta checks that rows lie in what replaceWhere replaces
@@ -62,20 +67,38 @@ _REFUSALS: Final[tuple[tuple[str, type[BackfillManagerError], str], ...]] = (
 
 
 @contextmanager
-def named_refusals(call: str) -> Iterator[None]:
-    """`InvalidInput` or `ChecksFailed` for what Delta refuses meanwhile; other errors stay as they are."""
+def named_refusals(call: str, rows: DataFrame | None = None) -> Iterator[None]:
+    """`InvalidInput` or `ChecksFailed` for what Delta refuses meanwhile; other errors stay as they are. `rows`: those to be
+    written, whose types tell what Delta's numbers in an example mean."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
         text = str(error)
         for pattern, kind, message in _REFUSALS:
             if (found := re.search(pattern, text, re.MULTILINE)) is not None:
-                parts = [_example(part) if part.lstrip().startswith("- ") else part for part in found.groups()]
+                parts = [_example(part, rows) if part.lstrip().startswith("- ") else part for part in found.groups()]
                 raise kind(f"{call}: {message.format(*parts)}; nothing was written") from None
         raise
 
 
-def _example(lines: str) -> str:
+def _example(lines: str, rows: DataFrame | None) -> str:
     """Of ` - column : value` for each column of a row."""
-    values = [re.sub(r"^- (.*?) : ", r"\1 = ", line.strip()) for line in lines.strip().splitlines()]
+    types = {} if rows is None else {name.lower(): of_spark for name, of_spark in rows.dtypes}
+    found = re.findall(r"^\s*- (.*?) : (.*)$", lines, re.MULTILINE)
+    values = [f"{name} = {_readable(value.strip(), types.get(name.lower()))}" for name, value in found]
     return f" (for example {', '.join(values)})"
+
+
+def _readable(value: str, of_spark: str | None) -> str:
+    """Delta writes dates as days, and timestamps as microseconds, since 1970."""
+    if not re.fullmatch(r"-?\d+", value):
+        return value
+    try:
+        if of_spark == "date":
+            return str(date(1970, 1, 1) + timedelta(days=int(value)))
+        if of_spark in ("timestamp", "timestamp_ntz"):
+            text = format_instant(from_micros(int(value))) or value
+            return text if of_spark == "timestamp" else text.removesuffix("Z")
+    except OverflowError:  # of a year that Python has not
+        return value
+    return value

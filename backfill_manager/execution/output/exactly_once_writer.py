@@ -122,7 +122,7 @@ class OutputWriter:
         replaced = write.replaced(StructType.fromJson(definition.schema))
         if replaced is not None and not definition.may_have_statistics_of(replaced.column):
             return None
-        with named_refusals(write.call):
+        with named_refusals(write.call, df):
             files = tuple(delta.write_files(df))
         staged = StagedWrite(
             table.name, table.identity, delta.folder, definition.table_id, definition.digest, files, replaced, transaction,
@@ -173,7 +173,7 @@ class OutputWriter:
             self._try.refuse_if_abandoned()
         metadata = self._metadata(change, change.replaced(before.schema))
         mark = CommitMark(transaction, self._try.launch.ti.generation, metadata)
-        with named_refusals(change.call):
+        with named_refusals(change.call, rows):
             change.commit(table, before, rows, mark)
         after = table.read()
         commit = after.find(mark.metadata, since=before.version)

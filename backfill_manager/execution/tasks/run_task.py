@@ -26,6 +26,7 @@ from backfill_manager.model.records import DagVersion
 from backfill_manager.processes.limits import lift_memory_limit, went_over
 
 MAX_RESULT_DEPTH: Final = 100
+_NO_RETRY_MENDS: Final = (InvalidInput, NotImplementedError)  # the latter of drafts of other tools, too
 _to_json = json.dumps  # as it is before the task may put something else in its place
 Log = Callable[[str, str], None]  # (level, message): a line into the try's log
 
@@ -99,7 +100,7 @@ def _outcome_of(
         return Failed(one_line(error, known) if memory_mb is None else went_over(memory_mb))
     except BaseException as error:  # noqa: BLE001 - users' code raises anything, SystemExit too; it is reported
         log("ERROR", one_line(error, known) if is_stopped() else traceback_text(error))
-        return Failed(one_line(error, known), retryable=not isinstance(error, InvalidInput))
+        return Failed(one_line(error, known), retryable=not isinstance(error, _NO_RETRY_MENDS))
 
 
 def _function(launch: TaskLaunch, snapshots: Path | None) -> Callable[..., Any]:

@@ -22,12 +22,19 @@ def read_project(folder: Path) -> Project:
     settings = yaml_of(file)
     manifest = folder / "target" / "manifest.json"
     if not manifest.is_file():
-        return project_of_files(folder, settings)
-    project = project_of_manifest(manifest, settings)
+        return _with_hooks(project_of_files(folder, settings), settings)
+    project = _with_hooks(project_of_manifest(manifest, settings), settings)
     if newer := _newer_files(folder, settings, manifest):
         others = f" and {plural(len(newer) - 1, 'other file')}" if newer[1:] else ""
         what = f"target/manifest.json is older than {newer[0].relative_to(folder)}{others}"
         project.remark(what, "The draft is of then: run `dbt parse`, or delete it, and import again")
+    return project
+
+
+def _with_hooks(project: Project, settings: Mapping[str, Any]) -> Project:
+    for hook, place in (("on-run-start", "before"), ("on-run-end", "after")):
+        if settings.get(hook):
+            project.remark(f"{hook} of the project", f"Write it as a SQL task {place} all others")
     return project
 
 
