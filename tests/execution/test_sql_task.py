@@ -78,6 +78,12 @@ def test_macros_give_the_values_of_the_run_and_no_code(runner: TaskRunner, table
     )
 
 
+def test_a_statement_that_is_no_sql_is_not_tried_again(runner: TaskRunner) -> None:
+    failed = runner.run(a_launch(kind="sql", sql="SELECT 1; SELECT 1 FROM t WHERE v >", retries=3))
+    assert isinstance(failed, Failed) and not failed.retryable
+    assert failed.error.startswith("sql task 'work': ParseException: [PARSE_SYNTAX_ERROR] Syntax error at"), failed
+
+
 def test_a_task_spec_with_an_output_goes_through_json() -> None:
     spec = DagSpec("d", (TaskSpec("t", kind="sql", sql="SELECT 1", into="table", time_column="at"),))
     assert DagSpec.from_json(spec.to_json()) == spec

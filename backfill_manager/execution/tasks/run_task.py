@@ -35,8 +35,13 @@ def run_sql_task(this: WriteContext, log: Log) -> Outcome:
     """Run its statements. Whatever happens comes back as a value; the traceback goes into the try's log."""
 
     def run() -> Succeeded:
+        from pyspark.errors import ParseException
+
         ctx = TaskContext(this)
-        run_sql(this, ctx)
+        try:
+            run_sql(this, ctx)
+        except ParseException as error:  # no retry mends it
+            raise InvalidInput(f"sql task {ctx.task_id!r}: {one_line(error, this.launch.secrets)}") from error
         return Succeeded(None, ctx.rows_written)
 
     def is_stopped() -> bool:
