@@ -144,7 +144,9 @@ def test_tables_that_another_program_makes_in_the_warehouse_are_found(runner: Ta
     table = made("elsewhere.made_2", "elsewhere.db/made_2")
     assert found(lambda ctx: ctx.spark.read.table("elsewhere.made_2").count()) == [table]
     table = made("made_3", "made_3")
-    assert found(lambda ctx: ctx.spark.sql("SELECT * FROM made_3").count()) == [table]
+    made("elsewhere.made_7", "elsewhere.db/made_7")
+    joined = "SELECT * FROM made_3 WHERE id IN (SELECT id FROM spark_catalog.elsewhere.made_7)"
+    assert table in found(lambda ctx: ctx.spark.sql(joined).count())
     table = made("made_4", "made_4")
     assert tables_of(runner, a_launch(kind="sql", sql="SELECT * FROM made_4")) == [table]
     made("made_5", "made_5")
@@ -157,7 +159,7 @@ def test_tables_that_another_program_makes_in_the_warehouse_are_found(runner: Ta
     assert isinstance(failed, Failed) and failed.retryable and "made_6" in failed.error
     assert spark.table("made_1").count() == 3, "what has run is not repeated"
     assert found(lambda ctx: ctx.spark.table("made_6").count()) == [read(str(folder / "made_6"), 0, "default.made_6")]
-    for name in ("made_1", "elsewhere.made_2", "made_3", "made_4", "made_5", "made_6"):
+    for name in ("made_1", "elsewhere.made_2", "made_3", "made_4", "made_5", "made_6", "elsewhere.made_7"):
         spark.sql(f"DROP TABLE {name}")
     spark.sql("DROP SCHEMA elsewhere")
 

@@ -23,7 +23,7 @@ _VALID: Final = re.compile(r"[A-Za-z0-9_]+")  # what Spark accepts in a session 
 
 def register_tables(spark: SparkSession) -> list[str]:
     """Registers every Delta table in the folder of `spark.sql.warehouse.dir` that the catalog lacks (also those in `<schema>.db`
-    folders); returns their names. Does nothing where there is a metastore."""
+    folders); returns their names. Does nothing where there is a metastore. Call it once at the start."""
     if not _is_in_memory(spark):
         return []
     found: list[tuple[str, str, str]] = []
@@ -36,24 +36,30 @@ def register_tables(spark: SparkSession) -> list[str]:
 
 
 def register_table(spark: SparkSession, name: str) -> bool:
-    """The same for one table that is about to be created: True if it existed."""
+    """The same for one table, that is about to be created or was not found: True if it existed, and the catalog lacked it."""
     folder = folder_of(spark, name)
     return folder is not None and _register_folder(spark, *_schema_and_table(spark, name), folder)
 
 
 def with_new_tables(spark: SparkSession, query: Callable[[], _T], text: str | None = None) -> _T:
-    """What `query` returns. If it names a table that the catalog lacks, tables that other programs have made in the warehouse
-    since the start are registered, and it is called once more: nothing of it has run, as its analysis has failed. `text`: its
+    """What `query` returns. If it names a table that the catalog lacks, and that another program has made in the warehouse since
+    the start, that is registered, and `query` called once more: nothing of it has run, as its analysis has failed. `text`: its
     SQL; of a script (BEGIN ... END) earlier statements may have run, so it is left to the next try."""
     from pyspark.errors import AnalysisException
 
-    try:
-        return query()
-    except AnalysisException as error:
-        is_missing = error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
-        if not is_missing or not register_tables(spark) or (text is not None and _may_be_script(spark, text)):
-            raise
-    return query()
+    while True:
+        try:
+            return query()
+        except AnalysisException as error:
+            missing = (error.getMessageParameters() or {}).get("relationName")
+            if (
+                error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND"
+                or missing is None
+                or not register_table(spark, missing)
+            ):
+                raise
+            if text is not None and _may_be_script(spark, text):
+                raise
 
 
 def _may_be_script(spark: SparkSession, text: str) -> bool:
@@ -77,7 +83,7 @@ def folder_of(spark: SparkSession, name: str) -> str | None:
 
 
 def _schema_and_table(spark: SparkSession, name: str) -> tuple[str, str]:
-    schema, _, table = name.removeprefix("spark_catalog.").replace("`", "").rpartition(".")
+    schema, _, table = name.replace("`", "").removeprefix("spark_catalog.").rpartition(".")
     return schema or spark.catalog.currentDatabase(), table
 
 
