@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from support.executor_fixture import TaskRunner, a_launch
 from support.previews import in_preview, result_of, values
@@ -16,6 +18,7 @@ from backfill_manager.execution.output.clones import Clones
 from backfill_manager.execution.output.output_table import OutputTable
 from backfill_manager.execution.output.table_turns import TableTurns, TurnHolder
 from backfill_manager.execution.promote_revert.promote import writes_to
+from backfill_manager.execution.spark.catalog import warehouse
 
 
 def test_a_table_is_written_and_read_as_its_clone(
@@ -46,6 +49,17 @@ def test_a_table_is_written_and_read_as_its_clone(
     assert (clone.source.table, clone.source.version) == (events, 1)
     assert result_of(runner, in_preview(clones), read) == "[403.0, 403.0, 403.0, 403.0, 403.0, 403.0]"
     assert result_of(runner, a_launch(run_id="outside"), read) == "[3.0, 3.0, 3.0, 3.0, 3.0, 3.0]"
+
+
+def test_a_table_that_another_program_has_made_in_the_warehouse_is_read(
+    runner: TaskRunner, spark: SparkSession, clones: Clones
+) -> None:
+    folder = Path(warehouse(spark).removeprefix("file:")) / "made_for_previews"
+    write_deltalake(str(folder), pa.table({"id": [1, 2]}))
+    ways = (lambda ctx: ctx.spark.table("made_for_previews"), lambda ctx: ctx.spark.sql("TABLE made_for_previews"))
+    for way in ways:
+        assert result_of(runner, in_preview(clones), lambda ctx, way=way: way(ctx).count()) == "2"
+        spark.sql("DROP TABLE made_for_previews")
 
 
 def test_names_are_replaced_where_they_are(

@@ -24,7 +24,7 @@ from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.output.clones import Clones, Source, delta_name
 from backfill_manager.execution.output.output_table import OutputTable
 from backfill_manager.execution.output.table_turns import Turns
-from backfill_manager.execution.spark.catalog import name_parts
+from backfill_manager.execution.spark.catalog import name_parts, with_new_tables
 from backfill_manager.masking import mask_text
 from backfill_manager.store.sql_guard import identifier
 from backfill_manager.value_rules import table_key
@@ -227,7 +227,8 @@ def _read(
         for key in ("tableName", "sqlQuery", "path"):
             if change is not None and isinstance(options.get(key), str):
                 options[key] = change(options[key])
-        df = method(self, *args, **options)
+        with preview.itself():
+            df = with_new_tables(getattr(self, "_spark", self), lambda: method(self, *args, **options))
         preview.note_reads(df)
         return df
 
