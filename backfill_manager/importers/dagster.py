@@ -300,9 +300,12 @@ class _File:
             one.has_dag = True
         for other in crons[1:]:
             self._remark(dag.remarks, first, f"the schedule {other.cron}", "Move its assets into a DAG of their own")
+        self._schedule_by_first(dag, crons, first)
+
+    def _schedule_by_first(self, dag: DraftDag, crons: Sequence[_Cron], node: ast.AST) -> None:
         for one in crons[:1]:
             dag.settings |= {"schedule": quoted(one.cron), **({"timezone": quoted(one.zone)} if one.zone else {})}
-            self._remark(dag.remarks, first, "start_date is not known", "Set start_date=, where its intervals begin")
+            self._remark(dag.remarks, node, "start_date is not known", "Set start_date=, where its intervals begin")
 
     # -- jobs of ops -------------------------------------------------------------------------------------------------
     def _job_dag(self, job: ast.FunctionDef, given: dict[str, ast.expr]) -> None:
@@ -311,12 +314,10 @@ class _File:
         for key, value in given.items():
             if key not in ("name", "description", "tags", "metadata"):
                 self._remark(dag.remarks, value, f"{key}= of {own_name}", _NO_EQUAL.get(key, "It has no equal here"))
-        own = [(one.cron, one.zone) for one in self.crons if one.job in (job.name, own_name)]
-        for cron, zone in own[:1]:
-            dag.settings |= {"schedule": quoted(cron), **({"timezone": quoted(zone)} if zone else {})}
-            self._remark(dag.remarks, job, "start_date is not known", "Set start_date=, where its intervals begin")
-        for cron, zone in own[1:]:
-            what = f"another schedule of {own_name}: {cron}{f' in {zone}' if zone else ''}"
+        own = [one for one in self.crons if one.job in (job.name, own_name)]
+        self._schedule_by_first(dag, own, job)
+        for other in own[1:]:
+            what = f"another schedule of {own_name}: {other.cron}{f' in {other.zone}' if other.zone else ''}"
             self._remark(dag.remarks, job, what, "A DAG has one: make another DAG of the same tasks, in a loop")
         known: dict[str, str] = {}
         counts: dict[str, int] = {}

@@ -15,11 +15,15 @@ from backfill_manager.dags.definition import TaskSpec
 RUN = "backfill__2013-01-01T05:00:00Z"
 
 
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, *, columns: int) -> None:
+    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": str(columns)}.items():
+        monkeypatch.setenv(name, value)
+
+
 def test_names_of_pools_stay_whole_on_a_narrow_terminal(
     bfm: Bfm, state: FilledState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "50"}.items():
-        monkeypatch.setenv(name, value)
+    on_a_terminal(monkeypatch, columns=50)
     state.pools()
     lines = [line.split()[:1] for line in bfm("pools", "list").out.splitlines()]
     assert ["scheduled"] in lines and ["backfill"] in lines
@@ -28,8 +32,7 @@ def test_names_of_pools_stay_whole_on_a_narrow_terminal(
 def test_no_column_of_what_matters_vanishes_on_a_narrow_terminal(
     bfm: Bfm, state: FilledState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "50"}.items():
-        monkeypatch.setenv(name, value)
+    on_a_terminal(monkeypatch, columns=50)
     state.dag()
     run_id = state.run("2013-01-01", {"clean": "failed"}, state="cancelled", reason="too late")
     shown = bfm("runs", "list").out
@@ -40,8 +43,7 @@ def test_no_column_of_what_matters_vanishes_on_a_narrow_terminal(
 def test_runs_and_dags_take_a_line_each_on_a_terminal_of_80_columns(
     bfm: Bfm, state: FilledState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"}.items():
-        monkeypatch.setenv(name, value)
+    on_a_terminal(monkeypatch, columns=80)
     state.dag()
     run_id = state.run("2013-01-01", {"clean": "success"}, state="success")
     for noun, whole in (("runs", (run_id, "success")), ("dags", ("flights", "America/New_York"))):
