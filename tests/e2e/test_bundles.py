@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from support.manager_process import ended, request, wait_for
@@ -20,9 +20,6 @@ from backfill_manager.schemas import request_kinds
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.settings import BundleSettings, Settings
 from backfill_manager.store.base import Condition, Store
-
-if TYPE_CHECKING:
-    pass
 
 DAY = timedelta(days=1)
 FIRST = datetime(2024, 3, 1, tzinfo=UTC)

@@ -394,9 +394,7 @@ def test_rows_outside_the_interval_are_one_clear_error_and_nothing_is_written(ru
     assert version_of(runner.spark, table) == landed and values(runner.spark, table) == [1, 1, 1]
 
 
-def test_a_first_write_of_days_in_utc_says_what_to_do_and_then_how_to_change_the_type(
-    runner: TaskRunner, table: str
-) -> None:
+def test_a_first_write_of_days_in_utc_says_what_to_do_and_that_works(runner: TaskRunner, table: str) -> None:
     def writes_day(made: str) -> Callable[[Any], Any]:
         return lambda ctx: ctx.write(ctx.spark.sql(f"SELECT {made} AS day"), table, time_column="day")
 
@@ -411,13 +409,44 @@ def test_a_first_write_of_days_in_utc_says_what_to_do_and_then_how_to_change_the
     assert isinstance(wrong, Failed) and hint in wrong.error
     assert hint not in attempt("second", f"{at} + INTERVAL 1 DAY").error
     right = f"CAST(from_utc_timestamp({at}, 'Europe/Berlin') AS DATE)"
-    empty = attempt("third", right)
+    assert attempt("third", right) == Succeeded("1")
+    assert runner.spark.table(table).schema["day"].dataType.simpleString() == "date"
+
+
+@pytest.mark.parametrize("place", ["by name", "by name, after a restart", "by path"])
+def test_a_table_that_no_write_has_reached_gets_the_columns_of_the_first_that_does(
+    runner: TaskRunner, table: str, tmp_path: Path, place: str
+) -> None:
+    written = str(tmp_path / "written") if place == "by path" else table
+    read = f"delta.`{written}`" if place == "by path" else table
+
+    def attempt(columns: str, **how: Any) -> Any:
+        def merge(ctx: Any) -> Any:
+            return ctx.merge(ctx.spark.sql(f"SELECT 1 AS id, {columns}"), written, on=["id"], **how)
+
+        return runner.run(a_launch(run_id=f"{columns} {how}", interval=None), merge)
+
+    for columns in ("1 AS kept", "'x' AS kept, 'y' AS other"):
+        refused = attempt(columns, checks=["rows = 2"])
+        assert isinstance(refused, Failed) and "rows = 2" in refused.error
+        if place == "by name, after a restart":
+            _forget(runner.spark, table)
+    assert attempt("DATE'2013-01-01' AS kept") == Succeeded("1")
+    assert version_of(runner.spark, read) == 3
+    assert runner.spark.table(read).dtypes == [("id", "int"), ("kept", "date")]
+    runner.spark.sql(f"DELETE FROM {read}")
+    emptied = attempt("1 AS kept")
+    assert isinstance(emptied, Failed) and "'kept' is int here and date in the table; cast it, or drop" in emptied.error
+
+
+def test_a_table_that_somebody_has_made_keeps_its_columns(runner: TaskRunner, table: str) -> None:
+    runner.spark.sql(f"CREATE TABLE {table} (value BIGINT) USING delta")
+    refused = runner.run(a_launch(interval=None), lambda ctx: ctx.write(ctx.spark.sql("SELECT 'x' AS value"), table))
+    assert isinstance(refused, Failed)
     assert (
-        "column 'day' is date here and timestamp in the table; cast it, or drop the table, which has no rows"
-        in empty.error
+        "'value' is string here and bigint in the table; cast it, or drop the table, which has no rows" in refused.error
     )
-    runner.spark.sql(f"DROP TABLE {table}")
-    assert attempt("fourth", right) == Succeeded("1")
+    assert version_of(runner.spark, table) == 0
 
 
 def test_a_partition_run_replaces_the_rows_of_its_key_only(runner: TaskRunner, table: str) -> None:

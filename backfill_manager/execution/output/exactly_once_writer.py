@@ -143,6 +143,24 @@ class OutputWriter:
         if made is not None:
             self._try.log.info("made the schema %s", made)
 
+    def _checked(self, before: TableState, table: OutputTable, rows: DataFrame, change: Write | Merge) -> TableState:
+        """The table. If no write has reached it yet, it gets the columns of one that does not fit: those that it has may be what
+        was wrong with the write for which it was made."""
+        try:
+            change.check(before, rows)
+        except InvalidInput:
+            if self._try.launch.preview_id or not before.was_never_written:  # promoting goes by the table's own columns
+                raise
+            change.check(None, rows)
+            with named_refusals(change.call):
+                table.create(rows.schema, again=True)
+            self._try.log.info(
+                "made the table %s anew with the columns of these rows: it has never had any rows", table.name
+            )
+            before = table.read()
+            change.check(before, rows)
+        return before
+
     @contextlib.contextmanager
     def _turn(self, table: OutputTable, transaction: str, df: DataFrame) -> Iterator[DataFrame]:
         """This writer's turn at the table, with what it is to write; the rows are computed while it waits."""
@@ -167,7 +185,7 @@ class OutputWriter:
             checks.skip()
             self._try.accesses.add(table.written(before.path, before.table_id))
             return None
-        change.check(before, rows)
+        before = self._checked(before, table, rows, change)
         if checks:
             checks.run(rows)
             self._try.refuse_if_abandoned()

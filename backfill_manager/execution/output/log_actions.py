@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from backfill_manager.store.sql_guard import identifier_if_needed
-
-if TYPE_CHECKING:
-    pass
 
 
 def settings_in(metadata: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from backfill_manager.execution.lineage.table_access import plain_name
 from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.output.column_types import refuse_untyped
 from backfill_manager.execution.output.delta_refusals import named_refusals
-from backfill_manager.execution.output.table_state import Commit, TableState
+from backfill_manager.execution.output.table_state import PROPERTIES, Commit, TableState
 from backfill_manager.execution.spark.catalog import folder_of, hadoop_path, name_parts, register_table
 from backfill_manager.store.delta_spark.java_classes import java_class
 from backfill_manager.store.delta_spark.transaction import set_active
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-# Each run leaves one transaction id per write in the table; after this time Delta forgets them. A crashed try is tried
-# again long before. Checkpoints are written in the committing task's own time (1.6 s against 0.2 s), so not each tenth.
-PROPERTIES: Final = {"delta.setTransactionRetentionDuration": "interval 30 days", "delta.checkpointInterval": "50"}
 _DELTA_TABLE: Final = "io.delta.tables.DeltaTable"
 _WITHOUT_COMMIT: Final = re.compile(r"\..*|\d{20}\.crc|_staged_commits")  # temporary files, checksums, an empty folder
 _HADOOP_CHECKSUM: Final = re.compile(r"\..*\.crc")
@@ -98,10 +95,10 @@ class OutputTable:
         with named_refusals(repr(self.name)):
             return self._spark.catalog.tableExists(self.name) or register_table(self._spark, self.name)
 
-    def create(self, schema: StructType, like: TableState | None = None) -> str | None:
+    def create(self, schema: StructType, like: TableState | None = None, *, again: bool = False) -> str | None:
         """Creates it with these columns, all nullable, or with `NOT NULL`, partitioning, clustering, comment and properties as in
         `like`. Harmless if it exists, or if nothing is written afterwards. Returns the schema (database) that was missing and
-        was made, too. `InvalidInput` for a relative path."""
+        was made, too. `InvalidInput` for a relative path. `again`: it exists, and gets these columns in place of its own."""
         from delta.tables import DeltaTable
         from pyspark.sql.types import StructField, StructType
 
@@ -112,7 +109,7 @@ class OutputTable:
                 f"there. Write an absolute one, as {self.identity!r}"
             )
         made = None if self.is_path else self._make_schema()
-        builder = DeltaTable.createIfNotExists(self._spark)
+        builder = (DeltaTable.replace if again else DeltaTable.createIfNotExists)(self._spark)
         builder = builder.location(self.name) if self.is_path else builder.tableName(self.name)
         required = set() if like is None else {field.name for field in like.schema.fields if not field.nullable}
         fields = ((field.name, field.dataType, field.name not in required, field.metadata) for field in schema.fields)

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+# Each run leaves one transaction id per write in the table; after this time Delta forgets them. A crashed try is tried
+# again long before. Checkpoints are written in the committing task's own time (1.6 s against 0.2 s), so not each tenth.
+PROPERTIES: Final = {"delta.setTransactionRetentionDuration": "interval 30 days", "delta.checkpointInterval": "50"}
+_MAKES_THE_TABLE: Final = ("CREATE TABLE", "REPLACE TABLE")  # operations of Delta
+_MAX_TIMES_MADE: Final = 20
 MAX_COMMITS_LOOKED_AT: Final = 200  # for a restore, by a try that finds its write in the table: others commit meanwhile
 
 
@@ -83,6 +88,14 @@ class TableState:
     def properties(self) -> dict[str, str]:
         """Those that may be set."""
         return settable(self.metadata["configuration"])
+
+    @property
+    def was_never_written(self) -> bool:
+        """No commit but those that make a table as `ctx.write` does: the first write, or each so far, was refused."""
+        if self.version >= _MAX_TIMES_MADE or self.properties != PROPERTIES:
+            return False
+        newest_first = (self._actions_if_kept(version) or [] for version in range(self.version, -1, -1))
+        return all(_only_makes_the_table(actions) for actions in newest_first)
 
     def recorded(self, transaction: str) -> int | None:
         """The last version under this transaction id."""
@@ -253,6 +266,11 @@ class TableState:
 _COMPUTED: Final = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}  # metadata of columns
 _BYTES: Final = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
 _MERGED: Final = ("numTargetRowsInserted", "numTargetRowsUpdated")
+
+
+def _only_makes_the_table(actions: Iterable[Mapping[str, Any]]) -> bool:
+    operation = next((action["commitInfo"].get("operation") for action in actions if "commitInfo" in action), None)
+    return operation in _MAKES_THE_TABLE and not any("add" in action or "txn" in action for action in actions)
 
 
 def _rows_in(metrics: dict[str, str]) -> int | None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
 
 from backfill_manager.execution import messages as m
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.task_processes.running_task import TaskProcess
 from backfill_manager.processes.fork_server_client import NoProcess
-
-if TYPE_CHECKING:
-    pass
 
 
 def outcome_without_message(process: TaskProcess) -> m.Outcome:

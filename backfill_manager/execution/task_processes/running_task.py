@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from backfill_manager.errors import AbandonedTry, LostLease
 from backfill_manager.execution import messages as m
@@ -17,9 +17,6 @@ from backfill_manager.processes.channel import Channel, MessageBuffer
 from backfill_manager.processes.fork_server_client import ForkedProcess
 from backfill_manager.processes.memory_cgroup import MemoryCgroup
 from backfill_manager.processes.printed_lines import Piece, PipeLines
-
-if TYPE_CHECKING:
-    pass
 
 
 class Listener(Protocol):
