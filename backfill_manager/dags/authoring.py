@@ -499,35 +499,14 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
         raise InvalidDag(f"@dag decorates a function, not {function!r}; {keywords}")
     dag_id = settings.get("dag_id", function.__name__)
     who = f"DAG {dag_id!r}"
-    _refuse_unrun_body(function, who)
+    _check_function(function, who)
     collection = _collection()
     is_for_task = collection is not None and collection.is_for_task
-    if is_for_task:  # what is only shown may be of a release that took any length
-        settings = {name: value for name, value in settings.items() if name not in ONLY_SHOWN}
-    checked = check_settings("DagSettings", {"dag_id": dag_id, **settings}, who)
+    checked = _settings_of_dag(function, {"dag_id": dag_id, **settings}, who, is_for_task=is_for_task)
     of_every_task = {name: checked.pop(name) for name in ("depends_on_past", "wait_for_downstream") if name in checked}
     default_args = of_every_task | checked.pop("default_args", {})
-    if isinstance(schedule := checked.get("schedule"), On):
-        if "waits_for" in checked:
-            raise InvalidDag(f"{who}: waits_for and schedule=on(...) say the same; give all of it to on(...)")
-        checked["waits_for"] = schedule.waits
     waits_for = checked.pop("waits_for", ())
-    if _building.get() is not None:
-        raise InvalidDag(f"{who} is made inside another DAG; put them beside each other")
-    try:
-        inspect.signature(function).bind()
-    except TypeError:
-        params = "what differs from run to run are its params"
-        raise InvalidDag(f"{who}: its function must take no arguments; {params}") from None
-    if "description" not in checked and function.__doc__ and not is_for_task:
-        first_line = inspect.cleandoc(function.__doc__).partition("\n")[0]
-        checked |= check_settings("DagSettings", {"description": first_line}, who)
-    if "reads" in checked:
-        checked["reads"] = tuple(TableRead(table, column) for table, column in checked["reads"].items())
-    checked |= split_params(checked.pop("params", {}))
     callbacks = {name: checked.pop(name, None) for name in CALLBACKS}
-    if not is_for_task:
-        parse_times(checked, who)
 
     file = collection.file if collection else Path(function.__code__.co_filename)
     names = (*checked.get("params", {}), *checked.get("declared_params", {}))
@@ -550,6 +529,37 @@ def _make(function: Any, settings: Mapping[str, Any]) -> Dag:
     if collection is not None:
         collection.dags.append(made)
     return made
+
+
+def _check_function(function: Any, who: str) -> None:
+    _refuse_unrun_body(function, who)
+    if _building.get() is not None:
+        raise InvalidDag(f"{who} is made inside another DAG; put them beside each other")
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        params = "what differs from run to run are its params"
+        raise InvalidDag(f"{who}: its function must take no arguments; {params}") from None
+
+
+def _settings_of_dag(function: Any, given: Mapping[str, Any], who: str, *, is_for_task: bool) -> dict[str, Any]:
+    """Checked, as `DagSpec` has them, and beside those what is meant for the tasks. `is_for_task`: the DAG was checked before,
+    by a release that may have taken any length of what is only shown."""
+    if is_for_task:
+        given = {name: value for name, value in given.items() if name not in ONLY_SHOWN}
+    elif "description" not in given and function.__doc__:
+        given = {**given, "description": inspect.cleandoc(function.__doc__).partition("\n")[0]}
+    checked = check_settings("DagSettings", given, who)
+    if isinstance(schedule := checked.get("schedule"), On):
+        if "waits_for" in checked:
+            raise InvalidDag(f"{who}: waits_for and schedule=on(...) say the same; give all of it to on(...)")
+        checked["waits_for"] = schedule.waits
+    if "reads" in checked:
+        checked["reads"] = tuple(TableRead(table, column) for table, column in checked["reads"].items())
+    checked |= split_params(checked.pop("params", {}))
+    if not is_for_task:
+        parse_times(checked, who)
+    return checked
 
 
 def _line_of(file: Path) -> int | None:

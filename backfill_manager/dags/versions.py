@@ -245,11 +245,8 @@ def _dag_rows(
     at: datetime,
 ) -> list[Record]:
     highest = row.current_version if row is not None else 0
-    reader, python = submission.reader_json, submission.python
-    if (reader or python) and not DagSpec.from_json(definition).has_functions:
-        reader = python = None
-    made_of = [definition, code, *([reader] if reader else []), *([f"python={python}"] if python else [])]
-    digest = hashlib.sha256("\0".join(made_of).encode()).hexdigest()
+    reader, python = _read_by(submission, definition)
+    digest = _digest(definition, code, reader, python)
     is_new = last is None or (last.content_hash, last.bundle) != (digest, submission.bundle)
     if last is not None and (last.version < highest or last.definition_json != definition):
         is_new = True  # somebody has deleted the row of the newest one, or changed its definition
@@ -273,6 +270,19 @@ def _dag_rows(
         reader_json=reader, python=python,
     )  # fmt: skip
     return [version, now]
+
+
+def _read_by(submission: Submission, definition: str) -> tuple[str | None, str | None]:
+    """Parser and interpreter that the tasks of a DAG need again; none for one without functions of its own."""
+    reader, python = submission.reader_json, submission.python
+    if (reader or python) and not DagSpec.from_json(definition).has_functions:
+        return None, None
+    return reader, python
+
+
+def _digest(definition: str, code: str, reader: str | None, python: str | None) -> str:
+    made_of = [definition, code, *([reader] if reader else []), *([f"python={python}"] if python else [])]
+    return hashlib.sha256("\0".join(made_of).encode()).hexdigest()
 
 
 def _bundle_rows(submission: Submission, helpers: list[str], row: BundleRow | None, at: datetime) -> list[Record]:

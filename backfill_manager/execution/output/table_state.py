@@ -92,7 +92,7 @@ class TableState:
     @property
     def was_never_written(self) -> bool:
         """No commit but those that make a table as `ctx.write` does: the first write, or each so far, was refused."""
-        if self.version >= _MAX_TIMES_MADE or self.properties != PROPERTIES:
+        if self.version >= _MAX_TIMES_MADE or not PROPERTIES.items() <= self.properties.items():
             return False
         newest_first = (self._actions_if_kept(version) or [] for version in range(self.version, -1, -1))
         return all(_only_makes_the_table(actions) for actions in newest_first)
