@@ -22,7 +22,7 @@ DURATION_UNITS: Final = {
 }
 CATALOG_SCHEMA: Final = r"[A-Za-z_]\w*\.[A-Za-z_]\w*"  # of a state in a catalog: `main.jobs`
 _DELTA_PATH: Final = re.compile(r"delta\.`([^`]*/[^`]*)`", re.IGNORECASE)
-NAME_RULE: Final = "1 to 200 letters, digits, `_`, `.` or `-`, not dots only"
+NAME_RULE: Final = "1 to 200 letters (a to z), digits, `_`, `.` or `-`, not dots only"
 
 _KINDS: Final = {  # pydantic's types of errors, by what the value must be
     "keys and values": ("model_type", "dict_type", "mapping_type"),

@@ -233,7 +233,7 @@ def test_every_mistake_is_reported_at_once_with_its_line_and_the_nearest_name() 
         ("pools: [{name: control}]", "pools[0].name must be another name: `control` is the pool that plans"),
         (
             "pools: [{name: 'a b'}]",
-            "pools[0].name must be 1 to 200 letters, digits, `_`, `.` or `-`, not dots only, not 'a b'",
+            "pools[0].name must be 1 to 200 letters (a to z), digits, `_`, `.` or `-`, not dots only, not 'a b'",
         ),
         ("pools: [{slots: 3}]", "pools[0].name is missing"),
         ("pools: 3", "pools must be a list, not 3"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,14 +17,20 @@ if TYPE_CHECKING:
 
 MAX_ERROR_CHARS: Final = 500
 _PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
+_CAUSE: Final = re.compile("^Caused by: (.*)", re.MULTILINE)  # those of suppressed exceptions are indented
 _OF_RETRIES: Final = ("/tenacity/", "/concurrent/futures/")
 
 
 def one_line(error: BaseException, known: tuple[Known, ...] = ()) -> str:
-    """`ValueError: no flights on this day`: the type and the first line of the message. `known` is masked before it is cut."""
-    lines = [line.strip() for line in mask_text(error_message(error), known).splitlines() if line.strip()]
+    """`ValueError: no flights on this day`: the type and the first line of the message. `known` is masked before it is cut. Of a
+    Java exception it has the root cause, too: Spark says "Task failed while writing rows" of a full disk and of a bad value."""
+    text = mask_text(error_message(error), known)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         lines[0] = lines[1].removeprefix(": ")  # Py4J: the second line has the Java exception
+        causes = _CAUSE.findall(text)
+        if causes and causes[-1] not in lines[0]:
+            lines[0] += f"; caused by {causes[-1]}"
     elif lines and lines[0].startswith("An exception was thrown from the Python worker"):
         lines[0] = lines[-1]  # of a function on a worker: its traceback ends with the exception
     parts = [] if isinstance(error, BackfillManagerError) and lines else [type(error).__name__]

@@ -155,6 +155,20 @@ def test_a_state_that_can_not_be_written_is_reported(bfm: Bfm, tmp_path: Path) -
     assert (tmp_path / "a_file").read_text() == "in the way"
 
 
+def test_a_request_without_the_right_to_write_it_is_refused_in_one_line(state: FilledState, tmp_path: Path) -> None:
+    state.pools()
+    table = state.root / "request"
+    before = state.fingerprint()
+    table.chmod(0o555)
+    try:
+        ended = bfm_without_rights("--state", str(state.root), "pools", "set", "backfill", "--slots", "3", cwd=tmp_path)
+    finally:
+        table.chmod(0o755)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"Table request at {table} can't be written: this user may not write into its folder.\n"
+    assert state.fingerprint() == before
+
+
 def test_a_request_that_can_not_be_written_is_reported(bfm: Bfm, state: FilledState) -> None:
     state.pools()
     before = state.fingerprint()

@@ -43,7 +43,11 @@ def _with_task(**settings: Any) -> Dag:
         ({"retries": 3}, "DAG 'd' has no setting 'retries'; retries is one of tasks, and of default_args"),
         ({"schedule": "Daily"}, "DAG 'd': schedule: 'Daily' is not a schedule; did you mean '@daily'?"),
         ({"xyzzy": 1}, "DAG 'd' has no setting 'xyzzy'; known are dag_id, schedule, "),
-        ({"dag_id": "a b"}, "dag_id must be 1 to 200 letters, digits, `_`, `.` or `-`, not dots only, not 'a b'"),
+        (
+            {"dag_id": "a b"},
+            "dag_id must be 1 to 200 letters (a to z), digits, `_`, `.` or `-`, not dots only, not 'a b'",
+        ),
+        ({"dag_id": "größe"}, "dag_id must be 1 to 200 letters (a to z), digits"),
         ({"dag_id": ".."}, "not dots only, not '..'"),
         ({"max_active_runs": 0}, "DAG 'd': max_active_runs must be 1 or more, not 0"),
         ({"max_active_tasks": True}, "max_active_tasks must be a whole number, not True"),

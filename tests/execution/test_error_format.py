@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import backfill_manager
-from backfill_manager.execution.error_format import traceback_text
+from backfill_manager.execution.error_format import one_line, traceback_text
 from backfill_manager.execution.output.exactly_once_writer import check_arguments
 from backfill_manager.store.delta_spark.conflicts import retry_on_conflict
 
@@ -45,3 +47,27 @@ def test_a_package_whose_name_begins_as_ours_is_the_tasks_code() -> None:
     theirs["check"] = check_arguments
     frames = [line for line in traceback_of(theirs["load"], 5).splitlines() if line.startswith("  File ")]
     assert frames[-1].endswith(f'"{place}", line 2, in load')
+
+
+WRITE_FAILED = "org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/lake/t."
+BAD_VALUE = "org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The value 'x5' cannot be cast."
+NO_SPACE = "java.io.IOException: No space left on device"
+
+
+@pytest.mark.parametrize(
+    "below, cause",
+    [
+        (
+            f"Caused by: {WRITE_FAILED}\n\t... 1 more\nCaused by: {BAD_VALUE}\n== DataFrame ==",
+            f"; caused by {BAD_VALUE}",
+        ),
+        (f"Caused by: {NO_SPACE}\n\tSuppressed: a.B: c\n\t\tCaused by: d.E: f", f"; caused by {NO_SPACE}"),
+        (f"Caused by: {WRITE_FAILED}\n\t... 1 more", ""),
+        ("", ""),
+    ],
+)
+def test_one_line_of_a_java_exception_has_its_root_cause(below: str, cause: str) -> None:
+    error = Exception(
+        f"An error occurred while calling o744.writeFiles.\n: {WRITE_FAILED}\n\tat org.apache.X.y(X.scala:8)\n{below}"
+    )
+    assert one_line(error) == f"Exception: {WRITE_FAILED}{cause}"

@@ -92,6 +92,16 @@ def test_a_retry_after_a_crash_between_output_and_state_changes_nothing(
     assert "nothing is written again" in runner.log_of(second)
 
 
+def test_a_value_that_can_not_be_computed_while_rows_are_written_is_in_the_error(
+    runner: TaskRunner, table: str
+) -> None:
+    rows = "CAST(concat('x', value) AS INT) AS value"
+    outcome = runner.run(
+        a_launch(), lambda ctx: ctx.write(hours(ctx, 1).selectExpr("at", rows), table, time_column="at")
+    )
+    assert isinstance(outcome, Failed) and "[CAST_INVALID_INPUT] The value 'x1'" in outcome.error
+
+
 def test_an_entry_of_the_log_that_cannot_be_read_is_not_taken_for_one_that_was_deleted(
     runner: TaskRunner, table: str
 ) -> None:

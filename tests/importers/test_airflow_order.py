@@ -147,6 +147,31 @@ check >> latest
     made.run("latest", logical_date=datetime(2024, 5, 1, tzinfo=timezone.utc), run_type="manual")
 
 
+def test_the_result_of_a_short_circuit_is_its_condition(drafted: DraftOf) -> None:
+    made = drafted(
+        file_of(
+            """
+def read(ti):
+    return ti.xcom_pull(task_ids="rows")
+
+@task.short_circuit
+def at_least(n):
+    return n > 1 and n
+
+@task
+def twice(n):
+    return 2 * n
+
+rows = ShortCircuitOperator(task_id="rows", python_callable=lambda: 7)
+rows >> PythonOperator(task_id="read", python_callable=read)
+twice(at_least(2))
+"""
+        )
+    )
+    assert made.run("read", results={"rows": made.run("rows")}) == 7
+    assert made.run("twice", results={"at_least": made.run("at_least")}) == 4
+
+
 def test_a_chain_of_tasks_whose_number_is_not_known(drafted: DraftOf) -> None:
     made = drafted(
         file_of(

@@ -68,9 +68,9 @@ def _loaded(tree: ast.AST) -> set[str]:
 
 
 def keep_outputs(walk: Walk) -> None:
-    """Commands whose last line another task takes as their result."""
+    """Tasks whose result another task takes: the last line of a command, the condition of a short circuit."""
     taken = {found[1] for found in re.finditer(r"ctx\.result\(([^()]*)\)", write(walk.result))}
-    for symbol, with_result in walk.shells:
+    for symbol, with_result in walk.with_results:
         known = [name for name, tasks in walk.known.items() if isinstance(tasks, Tasks) and symbol in tasks.symbols]
         names = {symbol.id_text, symbol.id_text.replace('"', "'"), *(f"{name}.task_id" for name in known)}
         if symbol.task is not None and names & taken:

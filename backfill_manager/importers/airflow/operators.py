@@ -33,7 +33,7 @@ class Made:
     is_branch: bool = False
     skips_all: bool = False  # what comes after it, whatever its trigger rule
     is_missing: bool = False  # nothing here does it
-    with_result: str = ""  # of a command: the body that gives its last line as the result
+    with_result: str = ""  # the body if another task takes the result: a command's last line, a condition
     over: str = ""  # the variable of the task over whose result it is mapped
 
 
@@ -51,10 +51,16 @@ def missing(walk: Walk, node: ast.Call, name: str, instead: str, known: frozense
     )
 
 
-def skips_all(given: Arguments) -> bool:
-    """Of a short circuit."""
+def short_circuit(called: str, given: Arguments, known: frozenset[str] = frozenset()) -> Made:
+    """A task that is skipped where its condition does not hold. As in Airflow, its result is the condition."""
     respects = given.get("ignore_downstream_trigger_rules")
-    return not (isinstance(respects, ast.Constant) and respects.value is False)
+    skip = 'ctx.skip("its condition does not hold")'
+    return Made(
+        f"if not {called}:\n    {skip}",
+        known=known,
+        skips_all=not (isinstance(respects, ast.Constant) and respects.value is False),
+        with_result=f"condition = {called}\nif not condition:\n    {skip}\nreturn condition",
+    )
 
 
 def returned_branch(called: str) -> str:
@@ -75,11 +81,7 @@ def _python(walk: Walk, node: ast.Call, given: Arguments) -> Made:
     if name.startswith("Branch"):
         return Made(returned_branch(called), known=known, is_branch=True)
     if name.startswith("ShortCircuit"):
-        return Made(
-            f'if not {called}:\n    ctx.skip("its condition does not hold")',
-            known=known | {"ignore_downstream_trigger_rules"},
-            skips_all=skips_all(given),
-        )
+        return short_circuit(called, given, known | {"ignore_downstream_trigger_rules"})
     return Made(f"return {called}", known=known)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from backfill_manager.importers.airflow.callables import context_function
 from backfill_manager.importers.airflow.expressions import at_runtime
 from backfill_manager.importers.airflow.facts import defaults_of
-from backfill_manager.importers.airflow.operators import Made, missing, returned_branch, shell, skips_all
+from backfill_manager.importers.airflow.operators import Made, missing, returned_branch, shell, short_circuit
 from backfill_manager.importers.airflow.symbols import Function, Tasks
 from backfill_manager.importers.airflow.tasks import prefix_of_groups, write_task
 from backfill_manager.importers.airflow.walk import Walk
@@ -126,8 +126,7 @@ def _task_flow(
     if kind.startswith("branch"):
         return Made(returned_branch(called), is_branch=True), None
     if kind == "short_circuit":
-        body = f'if not {called}:\n    ctx.skip("its condition does not hold")'
-        return Made(body, skips_all=skips_all(given)), None
+        return short_circuit(called, given), None
     if kind == "bash":
         if any(isinstance(one, ast.Constant) and "{{" in str(one.value) for one in ast.walk(function.node)):
             what = f"a template in what {function.node.name} returns"

@@ -94,7 +94,7 @@ def write_task(
         walk.sink.append(draft)
         symbol = Symbol(id_text, task_id is not None, draft, made.is_branch, made.skips_all, bool(made.over))
         if made.with_result:
-            walk.shells.append((symbol, made.with_result))
+            walk.with_results.append((symbol, made.with_result))
         text = f"{name}.expand(over={made.over})" if made.over else f"{name}()"
     symbol.rule, symbol.loop_names = settings.get("trigger_rule"), walk.names_of_loops()
     symbol.dag, symbol.line = walk.dag, getattr(node, "lineno", None)

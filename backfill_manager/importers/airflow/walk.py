@@ -61,7 +61,7 @@ class Walk:
         self.held: dict[str, str] = {}
         self.optional: dict[int, str] = {}  # of items: the constant that they define, needed or not
         self.is_async: set[str] = set()
-        self.shells: list[tuple[Symbol, str]] = []  # tasks of commands, and what gives their last line as the result
+        self.with_results: list[tuple[Symbol, str]] = []  # tasks, and their body if another one takes their result
         self.target: str | None = None  # the variable that the task to be made is assigned to
         self.rewritten: dict[str, ContextFunction] = {}
         self.maker = ""  # the function that is read, if it makes tasks
