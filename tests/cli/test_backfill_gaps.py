@@ -140,7 +140,8 @@ def test_rows_that_are_too_many_to_read_are_counted_with_spark(
     assert [row["finding"] for row in bfm(*command, "--output", "json").document] == ["no_run"]
     monkeypatch.setattr(file_values, "MAX_ROWS", 5)
     open_ = bfm(*command)
-    assert open_.out.count("unknown") == 2 and "--count counts them" in open_.err
+    assert open_.out.count("unknown") == 1 and "(2 intervals)" in open_.out and "--count counts them" in open_.err
+    assert [row["finding"] for row in bfm(*command, "--output", "json").document] == ["unknown"] * 2
     assert [row["finding"] for row in bfm(*command, "--count", "--output", "json").document] == ["no_run"]
 
 

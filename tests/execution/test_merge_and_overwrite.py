@@ -338,6 +338,14 @@ def test_a_wrong_call_is_reported_in_one_line_and_nothing_is_written(
     assert version_of(runner.spark, filled_table) == 0
 
 
+def test_a_column_that_the_table_has_by_another_name_is_named(runner: TaskRunner, table: str) -> None:
+    assert runner.run(a_launch(run_id="1"), overwrites(table, (1, "a"))) == Succeeded("1")
+    renamed = lambda ctx: ctx.write(frame(ctx, (2, "b")).selectExpr("id", "name AS label"), table, mode="append")  # noqa: E731
+    outcome = runner.run(a_launch(run_id="2"), renamed)
+    assert isinstance(outcome, Failed) and "the table has no column 'label'; schema='merge'" in outcome.error
+    assert outcome.error.endswith(". The rows lack 'name', which the table has")
+
+
 def test_null_and_fields_that_one_struct_lacks_are_of_no_other_type(runner: TaskRunner, table: str) -> None:
     runner.spark.sql(
         f"CREATE TABLE {table} (id INT, name STRING, at STRUCT<a: INT, b: INT>, tags ARRAY<STRUCT<n: INT>>) USING delta"

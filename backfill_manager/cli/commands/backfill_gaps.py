@@ -80,11 +80,33 @@ def gaps(
         nothing = (
             f"Nothing to compare: no run of {dags[0] if len(dags) == 1 else 'these DAGs'} has written a table yet."
         )
+    if context.out.is_table:
+        rows = _joined(rows)
     context.out.print_rows(rows[:limit], columns, empty=nothing)
     if context.out.is_table:
         given = (("--from", start_date), ("--to", end_date))
         chosen = "".join(f" {name} {shlex.quote(value)}" for name, value in given if value)
-        _print_notes(context, dags, found, len(rows), limit, chosen, counted=count)
+        _print_notes(context, dags, found, rows, limit, chosen, counted=count)
+
+
+def _joined(rows: list[Document]) -> list[Document]:
+    """For people: intervals that follow each other, and of which nothing is known for one reason, are one line. `intervals`: how
+    many a line is for."""
+    joined: list[Document] = []
+    last: dict[tuple[str, ...], Document] = {}  # by table and reason
+    for row in rows:
+        line = {**row, "intervals": 1}
+        if row["finding"] == "unknown":
+            reason = (row["dag_id"], row["table"], row["because"])
+            before = last.get(reason)
+            if before is not None and before["interval_end"] == row["interval_start"]:
+                number = before["intervals"] + 1
+                because = f"{row['because']} ({number:,} intervals)"
+                before |= {"interval_end": row["interval_end"], "run_id": None, "intervals": number, "because": because}
+                continue
+            last[reason] = line
+        joined.append(line)
+    return joined
 
 
 def _with_a_schedule(context: CliContext) -> list[str]:
@@ -103,13 +125,15 @@ def _has_written(context: CliContext, dags: list[str]) -> bool:
 
 
 def _print_notes(
-    context: CliContext, dags: list[str], found: list[Document], shown: int, limit: int | None, chosen: str, *, counted: bool
+    context: CliContext, dags: list[str], found: list[Document], lines: list[Document], limit: int | None, chosen: str, *,
+    counted: bool,
 ) -> None:  # fmt: skip
     """`chosen`: the options of the range, as they were given."""
     counts = Counter(one["finding"] for one in found)
-    if limit is not None and shown > limit:
+    if limit is not None and len(lines) > limit:
         summary = ", ".join(f"{counts[name]:,} {name}" for name in FINDINGS if counts[name])
-        context.out.note(f"{limit} of {plural(shown, 'finding')} ({summary}); --limit shows more.")
+        shown, of = (sum(line["intervals"] for line in some) for some in (lines[:limit], lines))
+        context.out.note(f"{shown:,} of {plural(of, 'finding')} ({summary}); --limit shows more.")
     missing = {one["dag_id"] for one in found if one["finding"] == "empty" and one["because"] != WROTE_NO_ROW}
     outdated = {one["dag_id"] for one in found if one["finding"] == "outdated"}
 

@@ -20,6 +20,7 @@ from backfill_manager.execution.output.log_actions import (
     names_in_files,
     settable,
 )
+from backfill_manager.humanise import name_list
 from backfill_manager.store.delta_spark.java_classes import DELTA, java_class
 from backfill_manager.store.delta_spark.transaction import TableDefinition
 
@@ -137,9 +138,12 @@ class TableState:
         new = list(new_columns(self.schema, rows.schema))
         if new and not adds_columns:
             similar = nearest(new[0], self.schema.names) if len(new) == 1 and new[0] in rows.columns else ""
+            there = {name.lower() for name in rows.columns}
+            lacking = name_list([repr(name) for name in self.schema.names if name.lower() not in there])
+            renamed = f". The rows lack {lacking}, which the table has" if lacking else ""
             raise InvalidInput(
                 f"{call}: the table has no column {', '.join(map(repr, new))}{similar}; schema='merge' adds "
-                f"{'it' if len(new) == 1 else 'them'}, in a SQL task ALTER TABLE ... ADD COLUMNS does"
+                f"{'it' if len(new) == 1 else 'them'}, in a SQL task ALTER TABLE ... ADD COLUMNS does{renamed}"
             )
         refuse_untyped(call, [field for field in rows.schema.fields if field.name in new])
         if different := different_types(self.schema, rows.schema):
