@@ -41,14 +41,18 @@ Backfill = Annotated[str, argument("ID", "Id of the backfill, a prefix of it, or
 Bundle = Annotated[str, argument("BUNDLE", "Name of the bundle, see `bfm bundles list`.")]
 Dag = Annotated[str, argument("DAG", "Id of the DAG, see `bfm dags list`.")]
 Run = Annotated[str, argument("RUN", "Id of the run, a prefix of it, or `latest`. DAG/RUN also names the DAG.")]
-RunOfDag = Annotated[str, argument("RUN", "Id of the run, a prefix of it, its logical date, or `latest`.")]
+RunOfDag = Annotated[
+    str, argument("RUN", "Id of the run, a prefix of it, its logical date or partition key, or `latest`.")
+]
 NoteText = Annotated[str, argument("TEXT", "Text of the note. An empty text removes it.")]
 Task = Annotated[str, argument("TASK", "Id of the task.")]
 BACKFILL_STATE, ITEM_STATE, RUN_STATE = (
     option("--state -S", f"Only objects in this state ({', '.join(known)}); may be repeated.", metavar="S")
     for known in (states.BACKFILL_STATES, states.ITEM_STATES, states.RUN_STATES)
 )
-DAG_OF_RUN: Final = option("--dag", "Id of the DAG. RUN may then also be a logical date.", metavar="DAG")
+DAG_OF_RUN: Final = option(
+    "--dag", "Id of the DAG. RUN may then also be a logical date or a partition key.", metavar="DAG"
+)
 DAG_FILTER: Final = option("--dag", "Only objects of this DAG.", metavar="DAG")
 CONF: Final = option("--conf -c", "Parameters of the run, as a JSON object (64 kB at most).", metavar="JSON")
 LIMIT: Final = option(

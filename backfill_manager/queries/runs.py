@@ -92,9 +92,9 @@ def people(store: Store) -> list[str]:
 
 
 def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> DagRun:
-    """By id, beginning of an id, logical date, or `latest`, each also as `DAG/RUN`; of `dag_id` or, without one, wherever
-    it is unique. `NotFound`, which names the batch that a date is part of; `Ambiguous`, or `RunOfSeveralDags` with the names
-    that tell them apart."""
+    """By id, partition key (of a DAG), beginning of an id, logical date, or `latest`, each also as `DAG/RUN`; of `dag_id` or,
+    without one, wherever it is unique. `NotFound`, which names the batch that a date is part of; `Ambiguous`, or
+    `RunOfSeveralDags` with the names that tell them apart."""
     dag_id, id_or_prefix = _with_dag(store, id_or_prefix, dag_id)
     in_dag = matching(dag_id=dag_id)
     place = f"run of DAG {dag_id!r} with the id" if dag_id else "run"
@@ -105,6 +105,8 @@ def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> D
             raise NotFound(place, id_or_prefix, more="; nothing has run yet.")
         return newest
     found = _called(store, id_or_prefix, in_dag)
+    if not found and dag_id and id_or_prefix:
+        found = _standing_for(store, dag_id, partition_key=id_or_prefix)
     if not found and id_or_prefix:  # an empty text is the beginning of every id
         beginning = [*in_dag, Condition("run_id", "starts_with", id_or_prefix)]
         found = store.read(DagRun, beginning, order_by=("-run_seq",), limit=50, without=NOT_LISTED)
@@ -112,7 +114,7 @@ def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> D
             found = store.read(DagRun, beginning, limit=1)
     at = None if found else _instant(store, id_or_prefix, dag_id)
     if at is not None and dag_id:
-        found = _of_date(store, at, dag_id)
+        found = _standing_for(store, dag_id, logical_date=at)
         if not any(is_current(row) for row in found) and (batch := _batch_around(store, at, dag_id)):
             part = f"; this date is part of run {batch.run_id}, which takes {batch.items} intervals together: name that run."
             raise NotFound(place, id_or_prefix, more=part)
@@ -164,9 +166,9 @@ def _instant(store: Store, text: str, dag_id: str | None) -> datetime | None:
         return None
 
 
-def _of_date(store: Store, at: datetime, dag_id: str) -> list[DagRun]:
-    """Runs of a logical date; the one that stands in the timeline, if any does."""
-    rows = store.read(DagRun, matching(dag_id=dag_id, logical_date=at), order_by=("-run_seq",))
+def _standing_for(store: Store, dag_id: str, **what: Any) -> list[DagRun]:
+    """Runs of a logical date or a partition; the one that stands in the timeline, if any does."""
+    rows = store.read(DagRun, matching(dag_id=dag_id, **what), order_by=("-run_seq",))
     return [row for row in rows if is_current(row)] or rows
 
 

@@ -268,7 +268,8 @@ def _refuse_kept(run: DagRun) -> None:
 
 
 def with_whole_ids(store: Store, command: Chosen) -> Chosen:
-    """Runs may be named by a prefix of their id, a logical date, or `latest`; the backfill by a prefix, or `latest`."""
+    """Runs may be named by a prefix of their id, a logical date, a partition key, or `latest`; the backfill by a prefix, or
+    `latest`."""
     if command.backfill_id is not None:
         backfill = find_backfill(store, command.backfill_id)
         backfill_checks.check_items(command.ordinals or (), backfill["backfill_id"], backfill["planned"])

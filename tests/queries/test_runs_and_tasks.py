@@ -117,6 +117,21 @@ def test_what_a_run_is_called_with_and_without_its_dag(
         assert (run.key, run.conf_json) == (found, conf)
 
 
+def test_a_run_is_found_by_its_partition_key_in_its_dag(state: FilledState) -> None:
+    state.dag()
+    for key in ("north", "manual", "2013-01-01", "eu/west"):
+        state.run(None, run_id=f"manual__{key}", partition_key=key)
+    state.run(None, run_id="old", partition_key="north", state="overridden", overridden_by="manual__north")
+
+    for key in ("north", "manual", "2013-01-01", "eu/west"):
+        assert find_run(state.store, key, dag_id="flights").run_id == f"manual__{key}"
+    assert find_run(state.store, "flights/eu/west").run_id == "manual__eu/west"
+    with pytest.raises(NotFound):
+        find_run(state.store, "north")
+    with pytest.raises(NotFound):
+        find_run(state.store, "nort", dag_id="flights")
+
+
 def test_a_date_that_a_batch_took_is_answered_with_its_run(state: FilledState) -> None:
     state.dag()
     batch = state.run("2013-01-01", run_type="backfill", items=3, interval_end=NEW_YEAR + 3 * DAY)
