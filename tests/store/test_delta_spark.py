@@ -5,23 +5,26 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from delta.exceptions import captured
 from pyspark.errors.exceptions.captured import CapturedException
 from support.leader_contract import Leadership
-from support.state_changes import AT, manager, request, unique
+from support.state_changes import AT, backfill, changes, manager, request, run, task, unique
 
 from backfill_manager.errors import LostLease, StateError, StateNotInitialised
-from backfill_manager.model.records import SCHEMA_VERSION, BundleRow, Manager, Request
+from backfill_manager.model.records import SCHEMA_VERSION, BundleRow, DagRun, Manager, Request, TaskInstance
 from backfill_manager.store import Condition, open_store
 from backfill_manager.store.base import Term
 from backfill_manager.store.delta_spark.leader import DeltaSparkLeader, Writer
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
+from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 from backfill_manager.store.table_properties import ENGINE_PROPERTY, VERSION_PROPERTY
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 
@@ -103,6 +106,57 @@ def test_every_conflict_of_commits_means_that_another_manager_leads(
     writer = Writer(spark_state.tables, manager(1), itertools.count(), Term(1))
     with pytest.raises(LostLease), writer._committing("bundle"):
         raise kind("[DELTA_CONCURRENT] another commit was quicker", "the stack trace")
+
+
+class _Steps:
+    """What the transactions of a leader do, in order, with the table of each."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.taken: list[tuple[str, str]] = []
+        self.fails_at: str | None = None  # writing files for this table
+        for name in ("write_files", "commit"):
+            monkeypatch.setattr(DeltaTransaction, name, self._noting(name, getattr(DeltaTransaction, name)))
+
+    def _noting(self, name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(transaction: DeltaTransaction, *args: Any, **kwargs: Any) -> Any:
+            table = transaction.folder.rpartition("/")[2]
+            if (name, table) == ("write_files", self.fails_at):
+                raise StateError("no space")
+            done = step(transaction, *args, **kwargs)
+            self.taken.append((name, table))
+            return done
+
+        return noting
+
+
+def test_the_files_of_all_tables_are_written_before_the_first_is_committed_and_these_go_in_order(
+    spark_state: DeltaSparkStore, spark_leader: Leadership, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lead, steps, dag_id = spark_leader(), _Steps(monkeypatch), unique("dag")
+    seqs = [lead.next_seq() for _ in range(2)]
+    several = changes(
+        *(row for seq in seqs for row in (run(dag_id, seq), task(dag_id, seq), backfill(unique("b"), seq)))
+    )
+    tables = [table for table, _ in several.by_table()]
+    lead.commit(several)
+    assert steps.taken[len(tables) :] == [("commit", table) for table in tables]
+    assert sorted(steps.taken[: len(tables)]) == sorted(("write_files", table) for table in tables)
+    of_dag = [Condition("dag_id", "=", dag_id)]
+    assert len(spark_state.read(DagRun, of_dag)) == len(spark_state.read(TaskInstance, of_dag)) == 2
+
+    steps.taken.clear()
+    steps.fails_at = tables[-1]
+    with pytest.raises(StateError, match="no space"):
+        lead.commit(
+            changes(run(dag_id, seqs[0], "success"), task(dag_id, seqs[0], state="success"), backfill("b", seqs[0]))
+        )
+    assert not [table for step, table in steps.taken if step == "commit"]
+    steps.fails_at = None
+    lead.commit(changes(run(dag_id, seqs[0], "failed"), task(dag_id, seqs[0], state="failed")))
+    assert {row.run_seq: row.state for row in spark_state.read(DagRun, of_dag)} == {
+        seqs[0]: "failed",
+        seqs[1]: "running",
+    }
 
 
 def test_the_heartbeat_goes_on_while_the_table_of_leases_is_compacted(

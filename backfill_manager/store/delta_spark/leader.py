@@ -24,6 +24,7 @@ from pyspark.sql import functions as f
 
 from backfill_manager.errors import LostLease, StateError
 from backfill_manager.model.records import TABLES, Manager, Record, Request, has_run_seq
+from backfill_manager.model.transitions import Changes
 from backfill_manager.store.base import Condition, Term, check_next_term
 from backfill_manager.store.delta_base import DeltaLeader, DeltaWriter, merge_condition, run_seq_spans
 from backfill_manager.store.delta_spark.conflicts import CONFLICTS, marked_commits
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 COMPACT_AFTER: Final = 100  # commits to a table
 WRITE_ATTEMPTS: Final = 5
+STAGED_AT_ONCE: Final = 4
 MAX_REWRITTEN_BYTES: Final = 32 << 20  # of files; beyond, MERGE writes only what has changed
 
 
@@ -79,15 +81,23 @@ class Writer(DeltaWriter):
         self.commits: Counter[str] = Counter()
 
     @contextmanager
-    def _committing(self, table: str) -> Iterator[tuple[int, str]]:
-        """Gives the commit's number, and the mark by which it is found in the table's history."""
+    def _writing(self, table: str) -> Iterator[None]:
         self.term.check()
-        number = next(self.numbers)
         try:
             with self._tables.translate_errors(table, "written"):
-                yield number, f"{self._row.manager_id} {number}"
+                yield
         except CONFLICTS as error:
             raise LostLease(f"Term {self._row.term} is over: another manager has written to the state.") from error
+
+    def _next(self) -> tuple[int, str]:
+        """A commit's number, and the mark by which it is found in the table's history."""
+        number = next(self.numbers)
+        return number, f"{self._row.manager_id} {number}"
+
+    @contextmanager
+    def _committing(self, table: str) -> Iterator[tuple[int, str]]:
+        with self._writing(table):
+            yield self._next()
         self.commits[table] += 1
 
     @contextmanager
@@ -96,23 +106,52 @@ class Writer(DeltaWriter):
             yield number, mark
 
     def append(self, record: type[Record], rows: Sequence[Record] | pa.Table) -> None:
+        if self._tables.has_transactions:
+            return self.staged(record, rows)()
         table = record.TABLE
         with self._committing(table) as (number, mark):
             self._tables.ensure_owned(table)
-            if self._tables.has_transactions:
-                return self._append(record, rows, number, mark)
             frame = self._tables.rows_frame(record, rows, self._session)
             write = frame.write.format("delta").mode("append").option("userMetadata", mark)
             write = write.option("txnAppId", LEADER_APP_ID).option("txnVersion", str(number))
             write.saveAsTable(self._tables.location(table))
             self._expect_last(table, number, mark)
 
-    def _append(self, record: type[Record], rows: Sequence[Record] | pa.Table, number: int, mark: str) -> None:
-        """By Delta's own transaction: a fence, which has no rows, takes no Spark job, and no append looks into the history."""
-        transaction = self._transaction(record.TABLE, number)
-        added = transaction.write_files(self._tables.rows_frame(record, rows, self._session)) if len(rows) else []
-        marks = [(LEADER_APP_ID, number)]
-        transaction.commit(added, [], marks, metadata=mark, replaces=False, rows=len(rows))
+    def staged(
+        self, record: type[Record], rows: Sequence[Record] | pa.Table, *, updates: bool = False
+    ) -> Callable[[], None]:
+        """Writes the files of a commit, by Delta's own transaction; what is returned commits them. `updates`: it does what a
+        MERGE does. The files that may hold such rows are then written anew, in one Spark job where MERGE takes several and a look
+        into the history; where these are too large for that, it is a MERGE, later. A fence, which has no rows, takes no Spark
+        job, and nothing here looks into the history."""
+        table = record.TABLE
+        number, mark = self._next()
+        with self._writing(table):
+            transaction = self._transaction(table, number)
+            held = self._files_with(record, rows, transaction) if updates else []
+            if sum(fields["size"] for fields, _ in held) > MAX_REWRITTEN_BYTES:
+                return partial(self._merge, record, rows)
+            frame = self._tables.rows_frame(record, rows, self._session)
+            if held:
+                there = transaction.read_files([str(file.json()) for _, file in held])
+                keys = f.broadcast(frame.select(*record.KEY))
+                frame = there.join(keys, list(record.KEY), "left_anti").select(*frame.columns).union(frame)
+            added = transaction.write_files(frame.coalesce(1) if updates else frame) if len(rows) else []
+
+        def commit() -> None:
+            with self._writing(table):
+                files, marks = [file for _, file in held], [(LEADER_APP_ID, number)]
+                transaction.commit(added, files, marks, metadata=mark, replaces=bool(held), rows=len(rows))
+            self.commits[table] += 1
+
+        return commit
+
+    def _files_with(
+        self, record: type[Record], rows: Sequence[Record], transaction: DeltaTransaction
+    ) -> Sequence[tuple[dict[str, Any], Any]]:
+        spans = run_seq_spans(rows) if has_run_seq(record) else []
+        within = " OR ".join(f"(run_seq >= {low} AND run_seq <= {high})" for low, high in spans) or "true"
+        return transaction.files_where(within, partial(_may_hold, spans))
 
     def _transaction(self, table: str, number: int) -> DeltaTransaction:
         transaction = self._tables.transaction(table, self._session)
@@ -138,35 +177,19 @@ class Writer(DeltaWriter):
         )
 
     def merge(self, record: type[Record], rows: Sequence[Record]) -> None:
+        if self._tables.has_transactions:
+            self.staged(record, rows, updates=True)()
+        else:
+            self._merge(record, rows)
+
+    def _merge(self, record: type[Record], rows: Sequence[Record]) -> None:
         spans = run_seq_spans(rows) if has_run_seq(record) else []
-        if self._tables.has_transactions and self._rewrite(record, rows, spans):
-            return
         with self._changing(record.TABLE):
             source = self._tables.rows_frame(record, rows, self._session).alias("s")
             target = self._tables.delta(record.TABLE, self._session).alias("t")
             merge = target.merge(source, merge_condition(record, spans))
             if not merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute().collect():
                 raise self.term.lost()  # no report: skipped, as the table has seen a higher number
-
-    def _rewrite(self, record: type[Record], rows: Sequence[Record], spans: Sequence[tuple[int, int]]) -> bool:
-        """What a MERGE does, by Delta's own transaction: the files that may hold such rows are written anew, in one Spark job
-        where MERGE takes several and a look into the history. False where these are too large for that."""
-        within = " OR ".join(f"(run_seq >= {low} AND run_seq <= {high})" for low, high in spans) or "true"
-        with self._committing(record.TABLE) as (number, mark):
-            transaction = self._transaction(record.TABLE, number)
-            held = transaction.files_where(within, partial(_may_hold, spans))
-            if sum(fields["size"] for fields, _ in held) > MAX_REWRITTEN_BYTES:
-                return False
-            frame = self._tables.rows_frame(record, rows, self._session)
-            if held:
-                there = transaction.read_files([str(file.json()) for _, file in held])
-                keys = f.broadcast(frame.select(*record.KEY))
-                frame = there.join(keys, list(record.KEY), "left_anti").select(*frame.columns).union(frame)
-            added = transaction.write_files(frame.coalesce(1))
-            marks = [(LEADER_APP_ID, number)]
-            files = [file for _, file in held]
-            transaction.commit(added, files, marks, metadata=mark, replaces=bool(held), rows=len(rows))
-        return True
 
     def delete(self, table: str, where: Sequence[Condition]) -> None:
         self._change_rows(table, where, lambda delta, met: delta.delete(met))
@@ -218,6 +241,20 @@ class DeltaSparkLeader(DeltaLeader):
         self._store = store
         self._lease_writer = Writer(store.tables, row, writer.numbers, writer.term)  # for the heartbeats' own thread
         self._compacted_requests = 0  # version of `request` when it was last compacted
+
+    def commit(self, changes: Changes) -> None:
+        """The files of all tables are written side by side, where nobody sees them, and then committed one after another."""
+        tables = list(changes.by_table())
+        if not self._store.tables.has_transactions or len(tables) < 2:
+            return super().commit(changes)
+        with ThreadPoolExecutor(STAGED_AT_ONCE, thread_name_prefix="bfm-commit") as threads:
+            staged = [
+                threads.submit(self._writer.staged, TABLES[table], rows, updates=not TABLES[table].APPEND_ONLY)
+                for table, rows in tables
+            ]
+        commits = [one.result() for one in staged]  # nothing is committed if one has failed
+        for commit in commits:
+            commit()
 
     def _update_lease(self, **fields: Any) -> None:
         row = self.row.evolve(**fields)
