@@ -13,7 +13,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -241,17 +241,19 @@ class DeltaSparkLeader(DeltaLeader):
         self._store = store
         self._lease_writer = Writer(store.tables, row, writer.numbers, writer.term)  # for the heartbeats' own thread
         self._compacted_requests = 0  # version of `request` when it was last compacted
+        # The same for all commits: each thread of Python has one in the JVM.
+        self._threads = ThreadPoolExecutor(STAGED_AT_ONCE, thread_name_prefix="bfm-commit")
 
     def commit(self, changes: Changes) -> None:
         """The files of all tables are written side by side, where nobody sees them, and then committed one after another."""
         tables = list(changes.by_table())
         if not self._store.tables.has_transactions or len(tables) < 2:
             return super().commit(changes)
-        with ThreadPoolExecutor(STAGED_AT_ONCE, thread_name_prefix="bfm-commit") as threads:
-            staged = [
-                threads.submit(self._writer.staged, TABLES[table], rows, updates=not TABLES[table].APPEND_ONLY)
-                for table, rows in tables
-            ]
+        staged = [
+            self._threads.submit(self._writer.staged, TABLES[table], rows, updates=not TABLES[table].APPEND_ONLY)
+            for table, rows in tables
+        ]
+        wait(staged)
         commits = [one.result() for one in staged]  # nothing is committed if one has failed
         for commit in commits:
             commit()
