@@ -20,6 +20,7 @@ import pytest
 from backfill_manager.execution.spark.connectors import S3
 
 BUCKET = "bucket"
+TIMEOUT_S = 60  # of a request; the first one makes moto import its half of S3
 
 
 @contextmanager
@@ -33,7 +34,7 @@ def s3_server() -> Iterator[str]:
         assert process.stdin is not None and process.stdout is not None
         try:
             address = f"http://127.0.0.1:{int(process.stdout.readline())}"
-            httpx.put(f"{address}/{BUCKET}").raise_for_status()
+            httpx.put(f"{address}/{BUCKET}", timeout=TIMEOUT_S).raise_for_status()
             yield address
         finally:
             process.kill()
@@ -65,7 +66,7 @@ def upload(folder: Path, address: str, place: str) -> None:
     for file in folder.rglob("*"):
         if file.is_file():
             to = f"{address}/{BUCKET}/{place}/{file.relative_to(folder)}"
-            httpx.put(to, content=file.read_bytes()).raise_for_status()
+            httpx.put(to, content=file.read_bytes(), timeout=TIMEOUT_S).raise_for_status()
 
 
 def has_connector() -> bool:
