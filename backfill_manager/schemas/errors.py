@@ -311,7 +311,7 @@ UNREADABLE_ROW = _refused(
 )
 # -- requests ---------------------------------------------------------------------------------------------------------
 BAD_REQUEST_ID = _error(
-    "The request id {request_id!r} must be 1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit"
+    "The request id {request_id!r} must be 1 to 64 letters (a to z), digits, '_', '.' or '-', and begin with a letter or digit"
 )
 REQUEST_ID_USED = _error("The request id {request_id!r} was used for another request ({kind}); choose a new one")
 

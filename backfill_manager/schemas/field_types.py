@@ -117,11 +117,11 @@ Duration = Annotated[
 ]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Id = Annotated[str, _matching(
-    r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "1 to 64 letters, digits, '_', '.' or '-', and begin with a letter or digit"
+    r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "1 to 64 letters (a to z), digits, '_', '.' or '-', and begin with a letter or digit"
 )]  # fmt: skip
 PoolName = Annotated[str, _matching(
     r"(?!\.+$)(?!control$)[A-Za-z0-9_.-]{1,200}",
-    "up to 200 letters, digits, '_', '.' or '-', and not 'control', the pool that plans",
+    "up to 200 letters (a to z), digits, '_', '.' or '-', and not 'control', the pool that plans",
 )]  # fmt: skip
 Subpath = Annotated[str, _matching(
     r"(?!/)(?!(.*/)?\.\.(/|$)).{0,1000}", "a path within the bundle, such as daily/flights.py, or empty for all of it"

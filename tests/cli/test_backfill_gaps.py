@@ -145,6 +145,25 @@ def test_rows_that_are_too_many_to_read_are_counted_with_spark(
     assert [row["finding"] for row in bfm(*command, "--count", "--output", "json").document] == ["no_run"]
 
 
+def test_what_is_unknown_of_neighbouring_intervals_is_one_line_whatever_else_is_found_in_them(
+    bfm: Bfm, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def row(day: int | None, finding: str = "unknown", table: str = "silver") -> dict[str, str | int | None]:
+        start, end = (None, None) if day is None else (f"2024-05-{day:02}T00:00:00Z", f"2024-05-{day + 1:02}T00:00:00Z")
+        return {
+            "dag_id": "flights", "table": table, "finding": finding, "because": "as it is", "interval_start": start,
+            "interval_end": end, "rows": None, "usual_rows": None, "run_id": f"run{day}",
+        }  # fmt: skip
+
+    found = [row(None), row(None), row(1), row(2), row(2, "outdated"), row(3), row(5), row(6, table="gold")]
+    monkeypatch.setattr("backfill_manager.cli.backend.local.LocalBackend.gaps", lambda *_, **__: found)
+    lines = [line.split() for line in bfm("backfill", "gaps", "flights").out.splitlines() if "as it is" in line]
+    assert [line[0] for line in lines] == ["silver"] * 5 + ["gold"]
+    assert [" ".join(line).count("(3 intervals)") for line in lines] == [0, 0, 1, 0, 0, 0]
+    few = bfm("backfill", "gaps", "flights", "--limit", "3").err
+    assert "5 of 8 findings (1 outdated, 7 unknown)" in few, "of the intervals, not of the lines"
+
+
 def test_several_dags_and_all_that_have_a_schedule(bfm: Bfm, lake: Lake, clock: StandingClock) -> None:
     lake.state.dag("other")
     lake.state.dag("manual", schedule=None)

@@ -96,7 +96,7 @@ def _joined(rows: list[Document]) -> list[Document]:
     last: dict[tuple[str, ...], Document] = {}  # by table and reason
     for row in rows:
         line = {**row, "intervals": 1}
-        if row["finding"] == "unknown":
+        if row["finding"] == "unknown" and row["interval_start"] is not None:  # else of the whole table
             reason = (row["dag_id"], row["table"], row["because"])
             before = last.get(reason)
             if before is not None and before["interval_end"] == row["interval_start"]:

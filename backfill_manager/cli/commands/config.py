@@ -97,7 +97,7 @@ def token_(
         [problem] = error.errors()[:1]
         if problem["loc"] == ("expires",):
             raise InvalidInput(f"--expires {problem['msg'].removeprefix('Value error, ')}.") from None
-        raise InvalidInput(f"NAME {name[:60]!r} must be up to 200 letters, digits, `_`, `.` or `-`.") from None
+        raise InvalidInput(f"NAME {name[:60]!r} must be up to 200 letters (a to z), digits, `_`, `.` or `-`.") from None
     if made.is_expired(context.clock.now()):
         raise InvalidInput(f"--expires {expires} is over already; name a day or an instant to come.")
     document = {"name": name, "sha256": digest, "role": role} | ({"expires": expires} if expires else {})

@@ -149,7 +149,9 @@ class TableState:
         if different := different_types(self.schema, rows.schema):
             is_void = " void in " in different
             cure = "a column of NULL alone takes no value: make the table anew" if is_void else "cast it"
-            if not is_void and self._snapshot.numOfFiles() == 0:  # as after a first write that was refused
+            if (
+                not is_void and self._snapshot.numOfFiles() == 0
+            ):  # but was made or emptied by somebody, or is a preview's
                 cure += (
                     ", or drop the table, which has no rows (DROP TABLE in a SQL task): the next write makes it anew"
                 )

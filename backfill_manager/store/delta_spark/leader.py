@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 COMPACT_AFTER: Final = 100  # commits to a table
 WRITE_ATTEMPTS: Final = 5
-STAGED_AT_ONCE: Final = 4
+TABLES_AT_ONCE: Final = 4
 MAX_REWRITTEN_BYTES: Final = 32 << 20  # of files; beyond, MERGE writes only what has changed
 
 
@@ -51,7 +51,7 @@ def take_over(store: DeltaSparkStore, row: Manager) -> DeltaSparkLeader:
     numbers = itertools.count(row.term * 2**40)
     writer = Writer(store.tables, row, numbers, Term(row.term))
     writer.append(Manager, [row])
-    with ThreadPoolExecutor(4, thread_name_prefix="bfm-fence") as threads:
+    with ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="bfm-fence") as threads:
         list(threads.map(writer.fence, LED_TABLES))
     return DeltaSparkLeader(store, row, _highest_run_seqs(store), writer)
 
@@ -242,7 +242,7 @@ class DeltaSparkLeader(DeltaLeader):
         self._lease_writer = Writer(store.tables, row, writer.numbers, writer.term)  # for the heartbeats' own thread
         self._compacted_requests = 0  # version of `request` when it was last compacted
         # The same for all commits: each thread of Python has one in the JVM.
-        self._threads = ThreadPoolExecutor(STAGED_AT_ONCE, thread_name_prefix="bfm-commit")
+        self._threads = ThreadPoolExecutor(TABLES_AT_ONCE, thread_name_prefix="bfm-commit")
 
     def commit(self, changes: Changes) -> None:
         """The files of all tables are written side by side, where nobody sees them, and then committed one after another."""
