@@ -32,7 +32,6 @@ LAYERS: Final[tuple[frozenset[str], ...]] = tuple(
                 "process_info",
                 "file_descriptors",
                 "service",
-                "sql_masking",
                 "yaml_reader",
                 "package_files",
                 "number_ranges",
