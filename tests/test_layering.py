@@ -240,6 +240,18 @@ def test_no_two_files_import_each_other_in_a_circle() -> None:
         pytest.fail(" imports ".join(str(path.relative_to(PACKAGE)) for path in reversed(error.args[1])))
 
 
+def test_what_tests_share_lies_in_support() -> None:
+    tests = PACKAGE.parent / "tests"
+    folders = {folder.name for folder in tests.iterdir() if folder.is_dir()} - {"support"}
+    shared = [
+        f"{file.relative_to(tests)}:{line} imports {name}"
+        for file in tests.rglob("test_*.py")
+        for line, name in imports_of(file.read_text(), "")
+        if name.split(".")[0] in folders or name.startswith("test_")
+    ]
+    assert shared == []
+
+
 def test_importing_the_package_costs_nothing_until_a_name_of_it_is_used() -> None:
     program = (
         "import sys, backfill_manager; before = [m for m in sys.modules if m.startswith('backfill_manager.')];"

@@ -9,23 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.loaded_modules import HEAVY, SAY_WHAT_IS_LOADED, process
 from support.sample_state import FilledState
 
 from backfill_manager.dags.definition import TableRead
-
-HEAVY = ("pyspark", "py4j", "delta", "pyarrow", "pandas", "numpy", "structlog", "pendulum", "fastapi")
-SAY_WHAT_IS_LOADED = """
-import sys
-from backfill_manager.cli import main
-code = main(sys.argv[1:])
-print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)
-sys.exit(code)
-"""
-
-
-def process(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("BFM_")}
-    return subprocess.run([sys.executable, *args], cwd=cwd, env=environ, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from threading import Event
 from typing import Any
 
 import pytest
-from cli.test_import_time import HEAVY, process
 from support.bfm import Bfm, BfmResult
+from support.loaded_modules import HEAVY, process
 from support.sample_state import DAY, NEW_YEAR, FilledState, StandingClock
 
 from backfill_manager.api.app import create_app

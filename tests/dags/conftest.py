@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.bundle_folder import BundleFolder
+from support.loaded_files import children_of, process_ids
 
 from backfill_manager.dags.importing.loader import DagLoader
 
@@ -21,3 +22,16 @@ def warm_loader() -> Iterator[DagLoader]:
 @pytest.fixture
 def bundle(tmp_path: Path, warm_loader: DagLoader) -> BundleFolder:
     return BundleFolder(tmp_path / "bundle", tmp_path / "snapshots", warm_loader)
+
+
+@pytest.fixture(scope="module")
+def shared_loader() -> Iterator[DagLoader]:
+    """One for most tests of a file: the next one would notice what a DAG file does to its fork server."""
+    with DagLoader(workers=2) as loader:
+        yield loader
+
+
+@pytest.fixture
+def loader(shared_loader: DagLoader) -> Iterator[DagLoader]:
+    yield shared_loader
+    assert children_of(process_ids(shared_loader)) == []

@@ -3,7 +3,6 @@ tests/execution/test_exactly_once_writer.py do, and say in one line what is wron
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -11,19 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.executor_fixture import PATIENCE, TaskRunner, a_launch, day, outlive_the_stop, rows_of, version_of
+from support.executor_fixture import PATIENCE, TaskRunner, a_launch, again, day, outlive_the_stop, rows_of, version_of
 
-from backfill_manager.execution.messages import Cancelled, Failed, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import Cancelled, Failed, Succeeded
 from backfill_manager.execution.output.output_table import OutputTable
 from backfill_manager.execution.output.table_turns import PROCESS_TURNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def again(launch: TaskLaunch, **changes: Any) -> TaskLaunch:
-    """The same task instance, started once more."""
-    return dataclasses.replace(launch, ti=launch.ti.evolve(launch=launch.ti.launch + 1, **changes))
 
 
 def frame(ctx: Any, *rows: tuple[int, str], columns: str = "id INT, name STRING") -> DataFrame:

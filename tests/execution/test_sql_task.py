@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
-from support.executor_fixture import PATIENCE, TaskRunner, a_launch, day, rows_of, version_of
+from support.executor_fixture import PATIENCE, TaskRunner, a_launch, again, day, rows_of, version_of
 from support.manager_process import wait_for
 from support.waiting_turns import turns_waiting
 
@@ -98,10 +98,6 @@ def test_a_task_spec_with_an_output_goes_through_json() -> None:
 
 def a_sql_launch(text: str, **how: object) -> TaskLaunch:
     return a_launch(kind="sql", sql=text, **how)  # type: ignore[arg-type]
-
-
-def again(launch: TaskLaunch, **changes: int) -> TaskLaunch:
-    return dataclasses.replace(launch, ti=launch.ti.evolve(launch=launch.ti.launch + 1, **changes))
 
 
 def test_the_last_statements_rows_go_into_the_output_exactly_once(runner: TaskRunner, table: str) -> None:

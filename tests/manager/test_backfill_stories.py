@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pyarrow as pa
 import pytest
-from manager.test_unknown_pools import TWO_DAYS
-from support.scenarios import accepted, dies_after, nothing_hangs
+from support.planned_items import TWO_DAYS
+from support.scenarios import JANUARY, PIPELINE, accepted, dies_after, never, nothing_hangs
 
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import (
@@ -17,11 +17,8 @@ from backfill_manager.execution.messages import (
     CheckedWrite,
     Failed,
     Lost,
-    Outcome,
     Skipped,
     Succeeded,
-    TaskEnded,
-    TaskLaunch,
 )
 from backfill_manager.manager.services.planner import PlanResult
 from backfill_manager.manager.tick_context import PlanRequest
@@ -29,17 +26,7 @@ from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, CheckResult, DagRun, Response, TableAccess, TaskTry
 from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
 from backfill_manager.planning.backfills.downstream_plan import Dags
-from backfill_manager.requests.checked_payloads import set_pool
-from backfill_manager.requests.submit import id_of_stop, submit
-from backfill_manager.settings import Settings
-from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
-
-JANUARY = days("2013-01-01", 5)
-PIPELINE = dag_spec("d", "a", "b", upstream={"b": ["a"]})
-
-
-def never(_: TaskLaunch) -> Outcome | None:
-    return None
+from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 
 def test_a_backfill_runs_every_item_once_and_succeeds() -> None:
@@ -564,134 +551,6 @@ def test_a_run_inserted_before_a_live_one_is_waited_for_by_what_has_not_begun() 
     ]  # fmt: skip
 
 
-def test_a_task_that_waits_for_a_slot_waits_for_a_run_that_is_inserted_before_its_own() -> None:
-    spec = dag_spec("d", "t", each={"t": {"depends_on_past": True}})
-    manager = InMemoryManager(dag_spec("other", "t"), spec, script=never, slots=1)
-    manager.backfill("other", JANUARY[:3], priority=5)
-    manager.backfill("d", JANUARY[1:2], priority=1, ignore_first_depends_on_past=False)
-    manager.drain()
-    assert [ti.state for ti in manager.tasks("d")] == [s.SCHEDULED]
-    manager.backfill("d", JANUARY[:1])
-    manager.drain()
-    while manager.running:
-        manager.finish(next(iter(manager.running)), Succeeded())
-        manager.drain()
-    assert [launch.run.run_id[15:20] for launch in manager.launched if launch.ti.dag_id == "d"] == ["01-01", "01-02"]
-
-
-def test_higher_priority_goes_first_then_older() -> None:
-    manager = InMemoryManager(dag_spec("low", "t"), dag_spec("high", "t"), script=never, slots=2)
-    manager.backfill("low", JANUARY[:2], priority=0)
-    manager.backfill("high", JANUARY[:2], priority=5)
-    manager.drain()
-    assert [launch.ti.dag_id for launch in manager.launched] == ["high", "high", "low", "low"], "two slots, two ahead"
-
-
-def test_limits_of_dag_and_task_hold() -> None:
-    manager = InMemoryManager(
-        dag_spec("d", "t", max_active_tasks=3), dag_spec("e", "t", each={"t": {"max_active_tis": 1}}), script=never
-    )
-    manager.backfill("d", JANUARY)
-    manager.backfill("e", JANUARY)
-    manager.drain()
-    assert sorted(launch.ti.dag_id for launch in manager.launched) == ["d", "d", "d", "e"]
-
-
-def test_a_backfill_never_takes_a_scheduled_runs_slots() -> None:
-    manager = InMemoryManager(dag_spec("d", "t", each={"t": {"pool": "scheduled"}}), script=never)
-    manager.backfill("d", JANUARY[:1])
-    manager.drain()
-    assert manager.launched[0].pool == "backfill"
-
-
-def test_a_crash_costs_no_try_and_what_had_finished_stays_finished() -> None:
-    manager = InMemoryManager(PIPELINE, script=lambda it: Succeeded() if it.task.task_id == "a" else None)
-    backfill = manager.backfill("d", JANUARY)
-    manager.drain()
-    assert {key[2] for key in manager.running} == {"b"}
-    manager.crash()
-    manager.script = lambda _: Succeeded()
-    manager.drain()
-    assert manager.row(backfill).state == s.SUCCESS
-    assert [(ti.try_number, ti.launch) for ti in manager.tasks("d", "b")] == [(1, 2)] * 5
-    assert [(ti.try_number, ti.launch) for ti in manager.tasks("d", "a")] == [(1, 1)] * 5
-    tries = [(t.task_id, t.launch, t.state) for t in manager.store.read(TaskTry) if "01-03" in t.run_id]
-    assert tries == [("a", 1, "success"), ("b", 1, "lost"), ("b", 2, "success")]
-
-
-def test_a_task_that_spark_lost_runs_again_without_costing_a_try() -> None:
-    lost = iter([Lost("Spark went away"), Succeeded()])
-    manager = InMemoryManager(dag_spec("d", "t"), script=lambda _: next(lost))
-    manager.backfill("d", JANUARY[:1])
-    manager.drain()
-    (ti,) = manager.tasks("d")
-    assert (ti.state, ti.try_number, ti.failures, ti.launch) == (s.SUCCESS, 1, 0, 2)
-
-
-def test_a_manager_that_is_stopped_starts_nothing_more_and_the_next_one_goes_on() -> None:
-    manager = InMemoryManager(PIPELINE, script=never)
-    backfill = manager.backfill("d", JANUARY[:2], max_active_runs=1)
-    manager.drain()
-    free, now = {"scheduled": 16, "backfill": 16}, manager.clock.now()
-    manager.ask("manager.stop", drain=True)
-    todo = manager._decisions.decide([], manager.store.unanswered(), free, now)
-    manager._decisions.commit(todo)
-    assert (todo.stop, todo.drain) == (True, True)
-    (answer,) = manager.store.read(Response)
-    assert (answer.outcome, answer.message) == ("accepted", "stopping when running tasks have finished")
-
-    (running,) = manager.running
-    manager._decisions.draining = True
-    last = manager._decisions.decide([TaskEnded(running, Succeeded(), now)], [], free, now)
-    manager._decisions.commit(last)
-    assert (last.launches, manager.tasks("d", "a")[0].state) == ([], s.SUCCESS), (
-        "what ran has finished, and that is kept"
-    )
-
-    manager.script = lambda _: Succeeded()
-    manager.crash()
-    manager.drain()
-    assert manager.row(backfill).state == s.SUCCESS
-    assert [ti.launch for ti in manager.tasks("d")] == [1] * 4, "nothing ran twice"
-
-
-def test_only_the_manager_that_was_to_stop_does() -> None:
-    """It is killed before it answers; the next one, or that of a restored state, finds the request."""
-    manager = InMemoryManager(PIPELINE)
-    manager.ask("manager.stop", drain=False)
-    manager.clock.advance(seconds=1)
-    manager.crash()
-    free, now = {"scheduled": 16, "backfill": 16}, manager.clock.now()
-    late = manager._decisions.decide([], manager.store.unanswered(), free, now)
-    manager._decisions.commit(late)
-    assert not late.stop
-    assert {row.message for row in manager.store.read(Response)} == {
-        "It was requested of a manager before; that of term 2 leads since."
-    }
-    manager.ask("manager.stop", drain=False)
-    assert manager._decisions.decide([], manager.store.unanswered(), free, now).stop
-
-
-@pytest.mark.parametrize("apart", [timedelta(days=1), timedelta(days=-1)], ids=["ahead", "behind"])
-def test_a_stop_that_states_the_term_does_not_depend_on_the_clock_of_its_client(apart: timedelta) -> None:
-    manager = InMemoryManager(PIPELINE)
-    client = FakeClock(manager.clock.now() + apart)
-    stop, free = {"drain": False}, {"scheduled": 16, "backfill": 16}
-
-    def ask(term: int) -> bool:
-        request_id = id_of_stop(term, manager.clock.new_id().zfill(12))
-        submit(manager.store, client, "manager.stop", stop, request_id=request_id, requested_by="tests")
-        now = manager.clock.now()
-        decided = manager._decisions.decide([], manager.store.unanswered(), free, now)
-        manager._decisions.commit(decided)
-        return decided.stop
-
-    assert ask(1)
-    manager.crash()
-    assert not ask(1)
-    assert ask(2)
-
-
 def test_a_hidden_backfill_is_cancelled_and_keeps_its_rows() -> None:
     manager = InMemoryManager(dag_spec("flights", "clean"), script=lambda _: None)
     backfill = manager.backfill("flights", days("2013-01-01", 3), max_active_runs=1)
@@ -706,64 +565,6 @@ def test_a_hidden_backfill_is_cancelled_and_keeps_its_rows() -> None:
     manager.ask("backfill.hide", backfill_id="nothing")
     manager.drain()
     assert "There is no backfill 'nothing'" in manager.store.rows("response")[-1].message  # type: ignore[attr-defined]
-
-
-def test_limits_of_a_process_are_those_of_the_task_else_of_its_pool_else_by_what_made_its_run() -> None:
-    spec = dag_spec("d", "own", "plain", each={"own": {"memory": 2048, "nice": 1}})
-    manager = InMemoryManager(spec)
-
-    def limits() -> dict[str, tuple[int | None, int]]:
-        manager.drain()
-        launches = [manager.launched.pop() for _ in range(len(manager.launched))]
-        return {launch.ti.task_id: (launch.memory_mb, launch.nice) for launch in launches}
-
-    manager.backfill("d", JANUARY[:1])
-    assert limits() == {"own": (2048, 1), "plain": (None, 10)}
-    manager.ask("dag.trigger", dag_id="d", logical_date=None, conf={})
-    assert limits() == {"own": (2048, 1), "plain": (None, 5)}
-
-    manager.ask("pool.set", name="backfill", slots=16, weight=1, min_share=0, memory_mb="1.5 GB", nice="15")
-    manager.backfill("d", JANUARY[2:3], overrides_json=json.dumps({"own.memory": "512 MB"}))
-    assert limits() == {"own": (512, 1), "plain": (1536, 15)}
-    manager.ask("pool.set", name="backfill", slots=8, weight=1, min_share=0)
-    assert manager.state.pools["backfill"].memory_mb == 1536, "a release that does not know of limits leaves them"
-    manager.ask("pool.set", name="backfill", slots=8, weight=1, min_share=0, memory_mb=None, nice=None)
-    manager.backfill("d", JANUARY[3:4])
-    assert limits() == {"own": (2048, 1), "plain": (None, 10)}
-    answers = [row.message for row in manager.store.read(Response) if row.kind == "pool.set"]
-    assert sorted(answers) == [
-        "pool backfill has 16 slots, 1,536 MB of memory a task, nice 15",
-        "pool backfill has 8 slots",
-        "pool backfill has 8 slots, no limit of memory, the default nice",
-    ]
-
-
-def test_two_changes_of_a_pool_that_waited_are_both_made() -> None:
-    manager = InMemoryManager(dag_spec("d", "own"))
-    first, second = (
-        set_pool(manager.store, Settings(), "backfill", **change)
-        for change in ({"slots": 3, "nice": "7"}, {"weight": 9})
-    )  # both made before the manager took either
-    manager.ask("pool.set", **first)
-    manager.ask("pool.set", **second)
-    manager.drain()
-    pool = manager.state.pools["backfill"]
-    assert (pool.slots, pool.weight, pool.nice) == (3, 9, 7)
-
-
-def test_a_heavy_task_is_not_overtaken_by_lighter_ones_for_ever() -> None:
-    heavy = dag_spec("h", "w", each={"w": {"weight": 4, "priority": 100}}, schedule=None)
-    manager = InMemoryManager(dag_spec("d", "a", schedule=None), heavy, script=lambda _: None, slots=4)
-    manager.backfill("d", days("2013-01-01", 100), max_active_runs=100)
-    manager.drain()
-    manager.backfill("h", days("2013-01-01", 1), priority=100)
-    manager.drain()
-    ended = 0
-    while not any(launch.task.task_id == "w" for launch in manager.launched):
-        manager.finish(next(iter(manager.running)), Succeeded())
-        manager.drain()
-        ended += 1
-        assert ended < 20, "the tasks that had a slot, and those that were handed over before it came"
 
 
 def test_failures_that_were_cleared_do_not_let_more_pass_before_a_pause() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from manager.test_preview_stories import previewed
+from support.preview_scenarios import previewed
 
 from backfill_manager.manager.services.table_jobs import TableJobs
 from backfill_manager.model.records import Response

@@ -7,8 +7,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from support.planned_items import TWO_DAYS
 
 from backfill_manager.dags.bundles.files import BundleContent
 from backfill_manager.dags.importing.loader import ParsedFile
@@ -22,21 +22,13 @@ from backfill_manager.planning.backfills.dry_run import with_dry_run
 from backfill_manager.schemas.backfill_options import CreateBackfill
 from backfill_manager.store.base import Store, matching
 from backfill_manager.store.memory import MemoryStore
-from backfill_manager.testing import InMemoryManager, dag_spec, days
+from backfill_manager.testing import InMemoryManager, dag_spec
 
 SPEC = dag_spec("d", "a", "b", each={"a": {"pool": "slow"}})
 FOUND = Submission(
     "mine", "/bundles/mine", "standard", BundleContent({"d.py": "h"}, ("d.py",)), snapshot="/snapshots/h",
     parsed=(ParsedFile("d.py", ("d",), (SPEC.to_json(),)),),
 )  # fmt: skip
-DAYS = days("2024-01-01", 2)
-INSTANT = pa.timestamp("us", tz="UTC")
-TWO_DAYS = pa.table({
-    "ordinal": [1, 2], "logical_date": pa.array([start for start, _ in DAYS], INSTANT),
-    "interval_start": pa.array([start for start, _ in DAYS], INSTANT),
-    "interval_end": pa.array([end for _, end in DAYS], INSTANT), "partition_key": pa.nulls(2, pa.string()),
-    "state": ["pending"] * 2, "reason": pa.nulls(2, pa.string()),
-})  # fmt: skip
 WARNING = 'event="unknown pool" dag=d pool=slow tasks=a'
 
 
@@ -126,7 +118,9 @@ def test_a_dry_run_names_the_pools_that_do_not_exist_and_their_tasks() -> None:
         command = CreateBackfill(dag_id="d", batch=1, tasks=tasks)
         below = BackfillPlan(CreateBackfill(dag_id="below", batch=1), replace(SPEC, dag_id="below"), 1, TWO_DAYS)
         plan = BackfillPlan(command, SPEC, 1, TWO_DAYS, downstream=(below,))
-        document = with_dry_run(plan, store, DAYS[1][1], check_waits=lambda _: {}, files_of=lambda *_: None)
+        document = with_dry_run(
+            plan, store, TWO_DAYS["interval_end"][1].as_py(), check_waits=lambda _: {}, files_of=lambda *_: None
+        )
         return document.to_json_document()
 
     store = InMemoryManager(SPEC).store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import itertools
 import signal
 import threading
@@ -157,6 +158,11 @@ def a_launch(
         params=params or {},
         results={**dict.fromkeys(dag.readable_by(task_id) if others else ()), **(results or {})},
     )  # fmt: skip
+
+
+def again(launch: TaskLaunch, **changes: Any) -> TaskLaunch:
+    """The same task instance, started once more."""
+    return dataclasses.replace(launch, ti=launch.ti.evolve(launch=launch.ti.launch + 1, **changes))
 
 
 @dataclass

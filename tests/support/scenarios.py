@@ -13,7 +13,10 @@ from backfill_manager.model.records import DagRun, Response, TaskInstance
 from backfill_manager.model.transitions import Changes
 from backfill_manager.number_ranges import Ranges
 from backfill_manager.store.base import Leader
-from backfill_manager.testing import InMemoryManager
+from backfill_manager.testing import InMemoryManager, dag_spec, days
+
+JANUARY = days("2013-01-01", 5)
+PIPELINE = dag_spec("d", "a", "b", upstream={"b": ["a"]})
 
 
 def never(_: TaskLaunch) -> Outcome | None:
