@@ -44,6 +44,10 @@ def load(logical_date, ti, prev_ds_nodash=None, **kwargs):
     ti.xcom_pull(task_ids="a", include_prior_dates=True)
     kwargs["data_interval_end"].in_timezone("Europe/Berlin")
     ti.execution_date.isoformat()
+    start = kwargs["data_interval_start"]
+    start.start_of("month")
+    (start - timedelta(days=1)).to_date_string()
+    (kwargs["data_interval_end"] - start).total_seconds()
     return logical_date.add(days=1), logical_date.year
 
 with DAG("example", schedule="@daily", catchup=False):
@@ -53,6 +57,7 @@ with DAG("example", schedule="@daily", catchup=False):
     )
     assert set(made.remarks) == {
         "xcom_pull with dag_id", "xcom_pull with include_prior_dates", "`.in_timezone` of pendulum", "`.add` of pendulum",
+        "`.start_of` of pendulum", "`.to_date_string` of pendulum",
         "`prev_ds_nodash` of the context", "`{{ ti.xcom_pull(task_ids='a', dag_id='other_dag') }}` in a template",
     }  # fmt: skip
 

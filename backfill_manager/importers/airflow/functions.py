@@ -96,6 +96,11 @@ class _Editor:
                     self.instances.add(name)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._context_key(value) == "dag_run":
                     self.runs.add(name)
+        self.instants: set[str] = set()  # variables
+        for one in ast.walk(function.node):
+            match one:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._is_instant(value):
+                    self.instants.add(name)
         self.whole: set[str] = set()  # contexts that are used as they are
 
     def _is(self, node: ast.AST, name: str) -> bool:
@@ -125,6 +130,11 @@ class _Editor:
         return (isinstance(node, ast.Name) and node.id in self.runs) or self._context_key(node) == "dag_run"
 
     def _is_instant(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Name(id=name) if name in self.instants:
+                return True
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+                return self._is_instant(left) and not self._is_instant(right)
         key = node.id if isinstance(node, ast.Name) and node.id in self.from_context else self._context_key(node)
         if isinstance(node, ast.Attribute) and (self._is_instance(node.value) or self._is_run(node.value)):
             key = node.attr
@@ -134,7 +144,9 @@ class _Editor:
     def replace(self, node: ast.AST) -> str | None:
         if isinstance(node, ast.Attribute) and not hasattr(datetime, node.attr) and self._is_instant(node.value):
             self.remark(
-                node, f"`.{node.attr}` of pendulum", "Instants of ctx are Python's: timedelta, strftime, astimezone"
+                node,
+                f"`.{node.attr}` of pendulum",
+                "Instants of ctx are Python's: timedelta, strftime, astimezone; pendulum.instance(...) makes one of pendulum",
             )
         match node:
             case ast.Assign(targets=[ast.Name(id=name)]) if name in self.contexts | self.instances | self.runs:
@@ -221,7 +233,10 @@ class _Editor:
                     self.function.preamble.append(f"{name} = {python}")
             else:
                 self.remark(self.function.node, f"`{name}` of the context", "ctx has no equal; see docs/authoring.md")
-                self.function.preamble.append(f"{name} = None")
+                if re.search(rf"\b{name}\b", self.function.body):  # Airflow gives None, too, but not always
+                    self.function.preamble.append(
+                        f'{name} = None\nraise NotImplementedError("{name} of Airflow: write it with ctx")'
+                    )
         for name in sorted(self.whole):
             self.remark(self.function.node, f"`{name}`, the whole context", ONLY_THESE)
             more = f", **{name}" if name == self.kwargs and self.takes_more else ""

@@ -98,6 +98,7 @@ ATTRIBUTES: Final[dict[tuple[str, str], Value]] = {
     ("dag_run", "run_type"): Value("ctx.run_type"),
 }  # fmt: skip
 _FILTERS: Final = {name: PLAIN[name] for name in ("ds", "ds_nodash", "ts", "ts_nodash", "ts_nodash_with_tz")}
+WITHIN_QUOTES: Final = " is quoted for the shell, within other quotes"  # which is no text without an equal
 _METHODS: Final = {
     "to_date_string": "%Y-%m-%d",
     "isoformat": "%Y-%m-%dT%H:%M:%S+00:00",
@@ -307,7 +308,7 @@ def _quoted_for_shell(pieces: Sequence[Piece]) -> tuple[list[Piece], list[str]]:
             if within and before[-1:] == after[:1] == within:
                 quoted_pieces[n - 1 : n + 2] = [before[:-1], quoted_pieces[n], after[1:]]
             elif within:
-                problems.append(f"`{piece.python}` is quoted for the shell, within other quotes")
+                problems.append(f"`{piece.python}`{WITHIN_QUOTES}")
     return quoted_pieces, problems
 
 

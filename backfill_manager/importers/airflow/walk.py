@@ -58,6 +58,7 @@ class Walk:
         self.symbols: list[Symbol] = []
         self.ids: dict[str, int] = {}  # how often a task function was called, by its id
         self.deps: list[tuple[str, Tasks]] = []  # of the task whose arguments are read
+        self.untranslated = False  # whether they have a template without an equal
         self.held: dict[str, str] = {}
         self.optional: dict[int, str] = {}  # of items: the constant that they define, needed or not
         self.is_async: set[str] = set()
@@ -110,14 +111,14 @@ class Walk:
 
     @contextmanager
     def of_one_task(self) -> Iterator[list[Remark]]:
-        """While the arguments of one task are read: gives its remarks, and `deps` are its own."""
+        """While the arguments of one task are read: gives its remarks; `deps` and `untranslated` are its own."""
         notes: list[Remark] = []
-        outer, self.deps = self.deps, []
+        outer, self.deps, self.untranslated = (self.deps, self.untranslated), [], False
         try:
             with self.noting(notes):
                 yield notes
         finally:
-            self.deps = outer
+            self.deps, self.untranslated = outer
 
     @contextmanager
     def into(self, sink: list[Item]) -> Iterator[None]:
@@ -140,6 +141,7 @@ class Walk:
         instead = "Write it with ctx in Python, with `:interval_start` and params in SQL"
         for problem in dict.fromkeys(problems):
             self.remark(node, problem, instead)
+            self.untranslated |= not problem.endswith(templates.WITHIN_QUOTES)
         for name, default in templates.params_of(text).items():
             if self.dag is not None and name not in self.dag.params:
                 self.dag.params[name] = default
