@@ -239,6 +239,11 @@ class SettingsReader:
         if settings.get("schedule", '"@once"') != '"@once"' and "catchup" not in given and not is_of_3:
             instead = "Airflow 2 makes up for all intervals since start_date then; Airflow 3 and this do not"
             self._report(node, "catchup is not set", instead)
+        if settings.get("schedule") and getattr(given.get("catchup"), "value", None) is True:
+            instead = (
+                "It repeats what Airflow has run: set start_date= to where Airflow ends; a backfill may begin before it"
+            )
+            self._report(node, "catchup=True", instead)
         if settings.get("schedule") and is_of_3 and isinstance(self.constant(schedule), ast.Constant):
             instead = f"{_LOGICAL_DATE}, unless create_cron_data_intervals is set there"
             self._report(node, f"schedule={settings['schedule']} of Airflow 3", instead)
