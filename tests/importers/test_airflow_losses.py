@@ -303,6 +303,9 @@ def test_an_instant_in_a_text_is_written_as_in_airflow(drafted: DraftOf, capfd: 
     command = "echo {{ data_interval_start }} {{ ts }} {{ macros.ds_add(ds, 1) }}"
     drafted(file_of(f'BashOperator(task_id="a", bash_command="{command}")')).run("a")
     assert capfd.readouterr().out == "2024-05-01T00:00:00+00:00 2024-05-01T00:00:00+00:00 2024-05-02\n"
+    command = "echo {{ ts_nodash }} {{ (logical_date - macros.timedelta(days=1)).in_timezone('America/New_York') }}"
+    drafted(file_of(f'BashOperator(task_id="a", bash_command="{command}")')).run("a")
+    assert capfd.readouterr().out == "20240501T000000 2024-04-29T20:00:00-04:00\n"
 
 
 def test_params_of_tasks_and_keys_of_conf_are_params_of_the_dag(drafted: DraftOf) -> None:

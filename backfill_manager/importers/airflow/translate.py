@@ -31,6 +31,7 @@ from backfill_manager.importers.writer import OURS, unparse
 _WRITTEN_WITH: Final = {  # what drafts are written with; the writer leaves out what one does not use
     **{name: f"import {name}" for name in ("asyncio", "itertools", "os", "shlex", "subprocess")},
     **{name: f"from datetime import {name}" for name in ("datetime", "timedelta", "timezone")},
+    "ZoneInfo": "from zoneinfo import ZoneInfo",
 }
 _IMPORTS: Final = (ast.Import, ast.ImportFrom)
 _DAG_METHODS: Final = ("test", "cli", "run", "clear", "doc_md")

@@ -27,7 +27,7 @@ from backfill_manager.importers.writer import OURS
 
 _OUR_NAMES: Final = (  # that drafts are written with
     "ctx", "chosen", "done", "each", "before", "after", "asyncio", "shlex", "os", "subprocess", "timedelta", "datetime",
-    "timezone", "itertools",
+    "timezone", "itertools", "ZoneInfo",
 )  # fmt: skip
 
 
