@@ -186,7 +186,7 @@ BashOperator(task_id="fine", bash_command='true "{{ params.x }}"', params={"x": 
     for task_id in ("shell", "argument"):
         with pytest.raises(NotImplementedError, match="a template of Airflow: write it as its TODO says"):
             made.run(task_id)
-    assert (made.dag.spec.task("statement").sql or "").startswith("SELECT raise_error('a template of Airflow: ")
+    assert (made.dag.spec.task("statement").sql or "").startswith("`a template of Airflow: ")
     assert (made.run("context"), made.run("unused"), made.run("fine", params={"x": 1})) == (1, 1, None)
     assert made.remarks.count("`{{ prev_ds }}` in a template") == 1
 

@@ -195,9 +195,15 @@ def _sql(*arguments: str) -> Reader:
         written = []
         for text in (text.strip() for text in texts if text):
             if text.endswith((".sql", ".hql")) and len(text.split()) == 1:
-                instead = "Put it beside the DAG file; its Jinja must be written as `:interval_start` and so on"
-                walk.remark(node, f"the file {_written(text, values)}", instead)
-                return missing(walk, node, name, f"sql(task_id, {_written(text, values)}), once it is there", known)
+                what = f"the file {_written(text, values)}"
+                if (content := walk.read(text)) is None:
+                    instead = (
+                        "Put it beside the DAG file, with its Jinja as macros (docs/authoring.md): sql(task_id, file)"
+                    )
+                    walk.remark(node, what, instead)
+                    return missing(walk, node, name, "Write its statement as sql(task_id, text)", known)
+                walk.remark(node, what, "Its statements are in the draft, with Jinja as named parameters")
+                text = content.strip()
             translated = walk.translated(node, text.rstrip(";"), templates.as_sql)
             if "endraw" in translated:
                 return missing(walk, node, name, "Write its statement as sql(task_id, text)", known)
@@ -211,8 +217,8 @@ def _sql(*arguments: str) -> Reader:
                 f"the text is refused: {problem}" if problem else f"declare {', '.join(unknown)} in params= of the DAG"
             )
             return missing(walk, node, name, f"Write its statement as sql(task_id, text): {why}", known)
-        if walk.untranslated:  # as a text the template would be part of the data
-            statement_text = f"SELECT raise_error('{UNTRANSLATED}');\n{statement_text}"
+        if walk.untranslated:  # as a text it would be part of the data; this is no SQL, so that no retry follows
+            statement_text = f"`{UNTRANSLATED}`;\n{statement_text}"
         return Made(sql=_written(statement_text, values), known=known)
 
     return read

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from typing import Final
 
 from backfill_manager.importers.airflow.body import body_statement, compound, nested, opens_several
@@ -37,10 +38,10 @@ _IMPORTS: Final = (ast.Import, ast.ImportFrom)
 _DAG_METHODS: Final = ("test", "cli", "run", "clear", "doc_md")
 
 
-def translate(text: str, file: str) -> Draft:
-    """`SyntaxError` for what is no Python."""
+def translate(text: str, file: str, read: Callable[[str], str | None] = lambda name: None) -> Draft:
+    """`SyntaxError` for what is no Python. `read` gives the text of another file that it names."""
     source = Source(_renamed(Source(text, file)), file)
-    walk = Walk(source, file_statement=file_statement, body_statement=body_statement, make_tasks=make_tasks)
+    walk = Walk(source, read, file_statement=file_statement, body_statement=body_statement, make_tasks=make_tasks)
     return _draft(walk)
 
 

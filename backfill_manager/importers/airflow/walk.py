@@ -35,12 +35,13 @@ class Walk:
     def __init__(
         self,
         source: Source,
+        read: Callable[[str], str | None],
         *,
         file_statement: Callable[[Walk, ast.stmt], None],
         body_statement: Callable[[Walk, ast.stmt], None],
         make_tasks: Callable[[Walk, ast.Call], Value | None],
     ) -> None:
-        self.source, self.facts = source, Facts(source)
+        self.source, self.facts, self.read = source, Facts(source), read
         self._file_statement, self._body_statement, self._make_tasks = file_statement, body_statement, make_tasks
         self.result = Draft("Airflow")
         self.reader = SettingsReader(source, self.facts.constants, self.remark)
@@ -138,7 +139,7 @@ class Walk:
             else "".join(str(one.value) for one in ast.walk(source) if isinstance(one, ast.Constant))
         )
         written, problems = write(source, **how)
-        instead = "Write it with ctx in Python, with `:interval_start` and params in SQL"
+        instead = "Write it with ctx in Python, with `:interval_start`, params or macros in SQL"
         for problem in dict.fromkeys(problems):
             self.remark(node, problem, instead)
             self.untranslated |= not problem.endswith(templates.WITHIN_QUOTES)
