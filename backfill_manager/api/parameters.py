@@ -64,7 +64,8 @@ _RUN_ID = (
     "Id of the run, a prefix of it, or `latest`. `422`, with the names of the DAGs, if several DAGs have such a run."
 )
 _RUN_ID_OF_DAG = (
-    "Id of the run, a prefix of it, its logical date in the DAG's time zone, its partition key, or `latest`."
+    "Id of the run, a prefix of it, its logical date or the day of it (in the DAG's time zone), its partition key, "
+    "or `latest`."
 )
 RunId = Annotated[str, Path(min_length=1, max_length=MAX_RUN_ID_LENGTH, description=_RUN_ID), _DECODED]
 RunIdOfDag = Annotated[str, Path(min_length=1, max_length=MAX_RUN_ID_LENGTH, description=_RUN_ID_OF_DAG), _DECODED]

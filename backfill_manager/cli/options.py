@@ -42,7 +42,10 @@ Bundle = Annotated[str, argument("BUNDLE", "Name of the bundle, see `bfm bundles
 Dag = Annotated[str, argument("DAG", "Id of the DAG, see `bfm dags list`.")]
 Run = Annotated[str, argument("RUN", "Id of the run, a prefix of it, or `latest`. DAG/RUN also names the DAG.")]
 RunOfDag = Annotated[
-    str, argument("RUN", "Id of the run, a prefix of it, its logical date or partition key, or `latest`.")
+    str,
+    argument(
+        "RUN", "Id of the run, a prefix of it, its logical date or the day of it, its partition key, or `latest`."
+    ),
 ]
 NoteText = Annotated[str, argument("TEXT", "Text of the note. An empty text removes it.")]
 Task = Annotated[str, argument("TASK", "Id of the task.")]

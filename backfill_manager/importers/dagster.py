@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
@@ -358,17 +358,22 @@ class _File:
         return self._kind(call), with_positional(call, "start_date") if isinstance(call, ast.Call) else {}
 
     def _partition_key(self, node: _Node) -> str:
-        """The local time at which a time partition begins, as Dagster writes it; the instants of `ctx` are UTC's."""
+        """The local time at which a time partition begins, as Dagster writes it."""
         kind, given = self._partitions(node.partitions)
         if kind not in _PARTITIONS:
             return "ctx.partition_key"
         form = _text(given.get("fmt")) or ("%Y-%m-%d-%H:%M" if kind.startswith("Hourly") else "%Y-%m-%d")
-        zone = _text(given.get("timezone")) or "UTC"
+        local = self._local(node, "ctx.logical_date")
+        return f"{local}.strftime({quoted(form)})" if "(" in local else f'f"{{{local}:{form}}}"'
+
+    def _local(self, node: _Node, instant: str) -> str:
+        """Of an instant of `ctx`, which is UTC's: the time in the zone of the partitions."""
+        zone = _text(self._partitions(node.partitions)[1].get("timezone")) or "UTC"
         if zone == "UTC":
-            return f'f"{{ctx.logical_date:{form}}}"'
+            return instant
         if (text := "from zoneinfo import ZoneInfo") not in self.result.imports:
             self.result.imports.append(text)
-        return f"ctx.logical_date.astimezone(ZoneInfo({quoted(zone)})).strftime({quoted(form)})"
+        return f"{instant}.astimezone(ZoneInfo({quoted(zone)}))"
 
     def _as_plain(self, function: _Function, body: str, remarks: list[Remark]) -> str:
         """The body of a function that gives its outputs by `yield`, or is `async`, as that of a plain one."""
@@ -418,6 +423,9 @@ class _File:
                 instead = "Make it in the task; settings come from ctx.params, data from tables"
                 self._remark(remarks, one, f"`{one.arg}`, given by Dagster", instead)
                 lines.append(f"{one.arg} = None")
+        for of, mapping in self._mapped(node):
+            instead = "ctx.result is of the same run: read what other runs have written from its table"
+            self._remark(remarks, mapping, f"partition_mapping= of {of}", instead)
         if before:
             instead = "A result is a JSON value; data goes into tables: ctx.write, ctx.spark.table"
             self._remark(remarks, function, f"what {node.name} takes of others", instead)
@@ -427,6 +435,17 @@ class _File:
         variables = [f"{_identifier(one)}_task" for one in before]
         first = variables[0] if len(variables) == 1 else f"[{', '.join(variables)}]"
         dag.items.append(Code(f"{_identifier(node.name)}_task = {f'{first} >> ' if before else ''}{name}()"))
+
+    def _mapped(self, node: _Node) -> Iterator[tuple[str, ast.expr]]:
+        """Assets of which it takes other partitions than its own."""
+        for name in ("deps", "ins"):
+            given = node.given.get(name)
+            keys = [_text(key) for key in given.keys] if isinstance(given, ast.Dict) else []
+            for number, one in enumerate(getattr(given, "values", getattr(given, "elts", []))):
+                if isinstance(one, ast.Call) and (mapping := keywords_of(one).get("partition_mapping")) is not None:
+                    key = node.renamed[keys[number] or ""] if keys else _key_of(one) or unparse(one)
+                    if key != node.name:  # its own: depends_on_past
+                        yield key, mapping
 
     def _retries(self, node: _Node, remarks: list[Remark]) -> dict[str, str]:
         policy = node.given.get("retry_policy")
@@ -449,9 +468,10 @@ class _File:
             case ast.Attribute(
                 value=ast.Attribute(value=ast.Name(id=owner), attr=window), attr="start" | "end" as end
             ) if owner in contexts and window in _WINDOWS:
-                return f"ctx.interval.{end}"
+                return self._local(node, f"ctx.interval.{end}")
             case ast.Attribute(value=ast.Name(id=owner), attr=window) if owner in contexts and window in _WINDOWS:
-                return "ctx.interval"  # both are a pair of start and end
+                each = self._local(node, "each")  # both are a pair of start and end
+                return "ctx.interval" if each == "each" else f"ctx.interval._make({each} for each in ctx.interval)"
             case ast.Attribute(value=ast.Name(id=owner), attr=attr) if owner in contexts:
                 if attr == "partition_key":
                     return self._partition_key(node)

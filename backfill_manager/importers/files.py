@@ -6,7 +6,7 @@ import ast
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from backfill_manager.errors import InvalidInput
@@ -64,6 +64,22 @@ def _converted(text: str, shown: str, name: str, translate: Translate) -> Conver
     except Exception as error:  # noqa: BLE001 - of hundreds of files, one that meets a bug of ours must not hide the others
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         return Converted(shown, name, error=f"a bug of `bfm import` ({what}): import it by hand")
+
+
+def text_within(root: Path, file: str, name: str) -> str | None:
+    """The text of a file that `file` names: beside it, or else the only one so named below the folder that is imported."""
+    parts = PurePosixPath(name).parts
+    if not parts or ".." in parts or PurePosixPath(name).is_absolute() or set("*?[") & set(name):
+        return None
+    beside = (root / file).parent / name
+    found = [beside] if beside.is_file() else [*root.rglob(name)]
+    try:
+        is_within = len(found) == 1 and found[0].resolve().is_relative_to(root.resolve())
+        return (
+            found[0].read_text(encoding="utf-8-sig") if is_within and found[0].stat().st_size <= MAX_FILE_SIZE else None
+        )
+    except (OSError, ValueError):
+        return None
 
 
 def save(converted: Sequence[Converted], folder: Path, *, force: bool) -> list[Path]:

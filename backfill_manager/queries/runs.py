@@ -92,8 +92,8 @@ def people(store: Store) -> list[str]:
 
 
 def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> DagRun:
-    """By id, partition key (of a DAG), beginning of an id, logical date, or `latest`, each also as `DAG/RUN`; of `dag_id` or,
-    without one, wherever it is unique. `NotFound`, which names the batch that a date is part of; `Ambiguous`, or
+    """By id, partition key (of a DAG), beginning of an id, logical date, the day of one, or `latest`, each also as `DAG/RUN`; of
+    `dag_id` or, without one, wherever it is unique. `NotFound`, which names the batch that a date is part of; `Ambiguous`, or
     `RunOfSeveralDags` with the names that tell them apart."""
     dag_id, id_or_prefix = _with_dag(store, id_or_prefix, dag_id)
     in_dag = matching(dag_id=dag_id)
@@ -112,9 +112,12 @@ def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> D
         found = store.read(DagRun, beginning, order_by=("-run_seq",), limit=50, without=NOT_LISTED)
         if len(found) == 1:
             found = store.read(DagRun, beginning, limit=1)
-    at = None if found else _instant(store, id_or_prefix, dag_id)
+    at, until = (None, None) if found else _instants(store, id_or_prefix, dag_id)
     if at is not None and dag_id:
         found = _standing_for(store, dag_id, logical_date=at)
+        if not found:  # of a day that does not begin with an interval, as of `0 6 * * *`
+            within = [Condition("logical_date", ">", at), Condition("logical_date", "<=", until)]
+            found = store.read(DagRun, [*timeline_of(dag_id), *within], order_by=("-run_seq",), limit=50)
         if not any(is_current(row) for row in found) and (batch := _batch_around(store, at, dag_id)):
             part = f"; this date is part of run {batch.run_id}, which takes {batch.items} intervals together: name that run."
             raise NotFound(place, id_or_prefix, more=part)
@@ -155,15 +158,16 @@ def _check_dag(store: Store, dag_id: str | None) -> None:
         raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)], hint="see_dags")
 
 
-def _instant(store: Store, text: str, dag_id: str | None) -> datetime | None:
-    """A date as people write it, in the DAG's zone; None for what is no date."""
-    from backfill_manager.dags.schedule.timetable import parse_date
+def _instants(store: Store, text: str, dag_id: str | None) -> tuple[datetime | None, datetime | None]:
+    """A date as people write it, in the DAG's zone, and the end of its day if it has no time; None for what is no date."""
+    from backfill_manager.dags.schedule.timetable import parse_date, parse_end
 
     dag = store.first(DagRow, matching(dag_id=dag_id)) if dag_id else None
+    zone = dag.timezone if dag else "UTC"
     try:
-        return parse_date(text, dag.timezone if dag else "UTC", name="RUN")
+        return parse_date(text, zone, name="RUN"), parse_end(text, zone, name="RUN")
     except InvalidInput:
-        return None
+        return None, None
 
 
 def _standing_for(store: Store, dag_id: str, **what: Any) -> list[DagRun]:

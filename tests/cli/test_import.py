@@ -46,6 +46,32 @@ def test_a_folder_is_written_where_it_is_asked_for(bfm: Bfm, folder: Path, tmp_p
     assert "HttpOperator has no equal" in done.out
 
 
+def test_statements_of_sql_files_of_the_folder_are_in_the_draft(bfm: Bfm, folder: Path, tmp_path: Path) -> None:
+    names = ("beside.sql", "below.sql", "../outside.sql", "link.sql", "twice.sql", "none.sql", "*.sql", "/etc/x.sql")
+    operators = "\n".join(f"    SparkSqlOperator(task_id='t{n}', sql='{name}')" for n, name in enumerate(names))
+    (folder / "statements.py").write_text(f"""
+from airflow import DAG
+from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
+
+with DAG("statements", schedule="@daily", catchup=False, template_searchpath="/opt/airflow/sql"):
+{operators}
+""")
+    (tmp_path / "outside.sql").write_text("SELECT 'outside'")
+    (folder / "beside.sql").write_text("DELETE FROM t WHERE day = '{{ ds }}';\nINSERT INTO t SELECT 'beside';\n")
+    (folder / "sql").mkdir()
+    (folder / "sql" / "below.sql").write_text("SELECT 'below'")
+    for name in ("sql/twice.sql", "team/twice.sql"):
+        (folder / name).write_text("SELECT 'twice'")
+    (folder / "link.sql").symlink_to(tmp_path / "outside.sql")
+    done = bfm("import", "airflow", str(folder / "statements.py"))
+    assert (
+        "DELETE FROM t WHERE day = date_format(:logical_date, 'yyyy-MM-dd');\nINSERT INTO t SELECT 'beside'" in done.out
+    )
+    assert "SELECT 'below'" in done.out and "SELECT 'outside'" not in done.out and "SELECT 'twice'" not in done.out
+    assert done.out.count("raise NotImplementedError") == len(names) - 2
+    assert 'the file "beside.sql": Its statements are in the draft' in done.err
+
+
 @pytest.mark.parametrize("options", [(), ("--to", "dags"), ("--output", "json")])
 @pytest.mark.parametrize(("tool", "nothing"), [("airflow", "no DAG"), ("dagster", "no asset and no job")])
 def test_where_nothing_is_to_be_imported_the_input_is_wrong(

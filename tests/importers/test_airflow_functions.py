@@ -44,6 +44,10 @@ def load(logical_date, ti, prev_ds_nodash=None, **kwargs):
     ti.xcom_pull(task_ids="a", include_prior_dates=True)
     kwargs["data_interval_end"].in_timezone("Europe/Berlin")
     ti.execution_date.isoformat()
+    start = kwargs["data_interval_start"]
+    start.start_of("month")
+    (start - timedelta(days=1)).to_date_string()
+    (kwargs["data_interval_end"] - start).total_seconds()
     return logical_date.add(days=1), logical_date.year
 
 with DAG("example", schedule="@daily", catchup=False):
@@ -53,8 +57,52 @@ with DAG("example", schedule="@daily", catchup=False):
     )
     assert set(made.remarks) == {
         "xcom_pull with dag_id", "xcom_pull with include_prior_dates", "`.in_timezone` of pendulum", "`.add` of pendulum",
+        "`.start_of` of pendulum", "`.to_date_string` of pendulum",
         "`prev_ds_nodash` of the context", "`{{ ti.xcom_pull(task_ids='a', dag_id='other_dag') }}` in a template",
     }  # fmt: skip
+
+
+def test_what_a_function_pushes_by_key_is_its_result(drafted: DraftOf) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+def extract(**kwargs):
+    ti = kwargs["ti"]
+    ti.xcom_push(key="day", value=kwargs["ds"])
+    if kwargs["params"]["short"]:
+        return
+    for name in ("a", "b"):
+        kwargs["ti"].xcom_push("last", f"{{name}}-{{kwargs['ds_nodash']}}")
+    ti.xcom_push(
+        key="sum",
+        value=1
+        + 2,
+    )
+
+def returns(ti):
+    ti.xcom_push(key="a", value=1)
+    return 2
+
+def by_name(ti, key="k"):
+    ti.xcom_push(key=key, value=1)
+
+def show(ti):
+    return ti.xcom_pull(task_ids="extract", key="day")
+
+with DAG("example", schedule="@daily", catchup=False, params={{"short": False}}):
+    extract_ = PythonOperator(task_id="extract", python_callable=extract)
+    extract_ >> PythonOperator(task_id="show", python_callable=show)
+    PythonOperator(task_id="returns", python_callable=returns)
+    PythonOperator(task_id="by_name", python_callable=by_name)
+"""
+    )
+    pushed = made.run("extract", params={"short": False})
+    assert pushed == {"day": "2024-05-01", "last": "b-20240501", "sum": 3}
+    assert made.run("extract", params={"short": True}) == {"day": "2024-05-01"}
+    assert made.run("show", results={"extract": pushed}) == "2024-05-01"
+    for task_id in ("returns", "by_name"):
+        with pytest.raises(NotImplementedError, match="xcom_push"):
+            made.run(task_id)
+    assert sorted(made.remarks) == ["xcom_pull of key 'day'", "xcom_push", "xcom_push"]
 
 
 def test_a_template_that_an_f_string_makes_is_filled_in(drafted: DraftOf) -> None:

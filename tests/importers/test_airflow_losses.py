@@ -163,6 +163,105 @@ with DAG("example", schedule=None):
     assert capfd.readouterr().out.split() == ["2024-05-01"] * 4
 
 
+def test_a_task_with_a_template_without_an_equal_fails_until_it_is_written(drafted: DraftOf) -> None:
+    """With the template as a text it would succeed, and read or write something else."""
+    made = drafted(
+        file_of(
+            """
+def load(day, prev_ds=None, **kwargs):
+    return prev_ds, day
+
+def unused(prev_ds=None):
+    return 1
+
+BashOperator(task_id="shell", bash_command="rm -rf /data/{{ prev_ds }}")
+PythonOperator(task_id="argument", python_callable=load, op_kwargs={"day": "{{ ds[:7] }}", "prev_ds": 1})
+PythonOperator(task_id="context", python_callable=lambda: 1)
+SparkSqlOperator(task_id="statement", sql="INSERT INTO t SELECT '{{ ds[:7] }}'")
+PythonOperator(task_id="unused", python_callable=unused)
+BashOperator(task_id="fine", bash_command='true "{{ params.x }}"', params={"x": 1})
+"""
+        )
+    )
+    for task_id in ("shell", "argument"):
+        with pytest.raises(NotImplementedError, match="a template of Airflow: write it as its TODO says"):
+            made.run(task_id)
+    assert (made.dag.spec.task("statement").sql or "").startswith("`a template of Airflow: ")
+    assert (made.run("context"), made.run("unused"), made.run("fine", params={"x": 1})) == (1, 1, None)
+    assert made.remarks.count("`{{ prev_ds }}` in a template") == 1
+
+
+def test_a_function_with_a_value_of_the_context_without_an_equal_fails_until_it_is_written(drafted: DraftOf) -> None:
+    """None would be a value: many take all data if there was no run before."""
+    made = drafted(
+        file_of(
+            """
+def load(prev_data_interval_end_success=None):
+    return prev_data_interval_end_success or "everything"
+
+PythonOperator(task_id="load", python_callable=load)
+"""
+        )
+    )
+    with pytest.raises(NotImplementedError, match="prev_data_interval_end_success of Airflow: write it with ctx"):
+        made.run("load")
+
+
+def test_arguments_of_dicts_that_are_merged_are_no_context(drafted: DraftOf) -> None:
+    made = drafted(
+        file_of(
+            """
+COMMON = {"ds": "{{ ds_nodash }}", "prev_ds": "{{ yesterday_ds }}"}
+
+def load(name, ds, prev_ds, run_id):
+    return name, ds, prev_ds, run_id
+
+PythonOperator(task_id="a", python_callable=load, op_kwargs={**COMMON, "name": "a"})
+PythonOperator(task_id="b", python_callable=load, op_kwargs=dict(name="b", **COMMON))
+"""
+        )
+    )
+    assert made.run("a") == ("a", "20240501", "2024-04-30", "scheduled__1") and made.run("b")[0] == "b"
+    assert made.remarks == []
+
+
+def test_a_dag_that_runs_once_has_nothing_to_make_up_for(drafted: DraftOf) -> None:
+    assert drafted(file_of('EmptyOperator(task_id="a")', 'schedule="@once"')).remarks == []
+
+
+def test_of_a_dict_with_something_of_airflow_the_rest_stays(
+    drafted: DraftOf, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = drafted(
+        file_of(
+            """
+from airflow.models import Variable
+
+BashOperator(
+    task_id="a", bash_command="echo $DAY $REGION", env={"DAY": "{{ ds }}", "REGION": Variable.get("region")}, append_env=True
+)
+"""
+        )
+    )
+    assert made.remarks == ['`Variable.get("region")`']
+    assert '{"DAY": f"{ctx.logical_date:%Y-%m-%d}", "REGION": None}' in made.text
+
+
+def test_the_owner_of_a_dag_may_be_a_variable(drafted: DraftOf) -> None:
+    made = drafted(
+        f"""{IMPORTS}
+from os import name as TEAM
+
+for tenant in ["acme", "globex"]:
+    with DAG(f"copy_{{tenant}}", schedule=None, default_args={{"owner": tenant}}):
+        EmptyOperator(task_id="a")
+with DAG("other", schedule=None, default_args={{"owner": TEAM}}):
+    EmptyOperator(task_id="a")
+"""
+    )
+    assert [one.spec.owner for one in made.dags] == ["acme", "globex", ""] and made.remarks == ["owner=TEAM"]
+
+
 def test_values_are_quoted_in_commands_that_are_put_together(
     drafted: DraftOf, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +303,9 @@ def test_an_instant_in_a_text_is_written_as_in_airflow(drafted: DraftOf, capfd: 
     command = "echo {{ data_interval_start }} {{ ts }} {{ macros.ds_add(ds, 1) }}"
     drafted(file_of(f'BashOperator(task_id="a", bash_command="{command}")')).run("a")
     assert capfd.readouterr().out == "2024-05-01T00:00:00+00:00 2024-05-01T00:00:00+00:00 2024-05-02\n"
+    command = "echo {{ ts_nodash }} {{ (logical_date - macros.timedelta(days=1)).in_timezone('America/New_York') }}"
+    drafted(file_of(f'BashOperator(task_id="a", bash_command="{command}")')).run("a")
+    assert capfd.readouterr().out == "20240501T000000 2024-04-29T20:00:00-04:00\n"
 
 
 def test_params_of_tasks_and_keys_of_conf_are_params_of_the_dag(drafted: DraftOf) -> None:

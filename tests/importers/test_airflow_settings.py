@@ -54,7 +54,7 @@ EmptyOperator(task_id="a", dag=dag, retries=0, pool_slots=2, wait_for_downstream
         True,
         "all_done",
     )
-    assert made.remarks == [] and "default_args = {" not in made.text
+    assert made.remarks == ["catchup=True"] and "default_args = {" not in made.text
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import shlex
 from datetime import timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from support.drafted import FakeContext
@@ -16,7 +17,7 @@ def rendered(text: str, *, shell: bool = False) -> object:
     written, problems = as_python(text, shell=shell)
     assert problems == []
     context = FakeContext(params={"a": 1, "b": {"c": "x y"}}, results={"t": {"k": 2}})
-    return eval(written, {"ctx": context, "timedelta": timedelta, "shlex": shlex})
+    return eval(written, {"ctx": context, "timedelta": timedelta, "shlex": shlex, "ZoneInfo": ZoneInfo})
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,17 @@ def rendered(text: str, *, shell: bool = False) -> object:
             "00:00 2024-05-01T00:00:00+00:00",
         ),
         ("{{ logical_date.to_date_string() }} {{ yesterday_ds_nodash }}", "2024-05-01 20240430"),
+        ("{{ (execution_date - macros.timedelta(days=1)).strftime('%d.%m.') }}", "30.04."),
+        (
+            "{{ logical_date + macros.timedelta(1) }} {{ next_execution_date | ds }}",
+            "2024-05-02T00:00:00+00:00 2024-05-02",
+        ),
+        (
+            "{{ data_interval_end.subtract(weeks=1) | ds }}/{{ execution_date.add(days=2) | ds_nodash }}",
+            "2024-04-25/20240503",
+        ),
+        ("{{ data_interval_start.in_timezone('America/New_York') | ds }}", "2024-04-30"),
+        ("{{ logical_date.in_tz('Europe/Berlin').strftime('%H') }} {{ ts }}", "02 2024-05-01T00:00:00+00:00"),
         ("{{ params.b.c }}", "x y"),
         ("{{ params['b']['c'] }}-{{ params.get('z', 3) }}", "x y-3"),
         ("{{ ti.xcom_pull('t')['k'] }}", 2),
@@ -50,7 +62,11 @@ def test_python(template: str, expected: object) -> None:
     [
         "{{ prev_ds }}", "{{ var.value.x }}", "{{ conn.c.host }}", "{{ ds | upper }}", "{{ execution_date.hour }}", "{{ ds.x }}",
         "{{ macros.ds_format(ds, '%Y', '%m') }}", "{{ macros.random() }}", "{{ ti.xcom_pull() }}", "{{ ds.strftime('%Y') }}",
-        "{{ params.get(ds) }}", "{{ }}", "{% if ds %}x{% endif %}",
+        "{{ params.get(ds) }}", "{{ }}", "{{ logical_date + macros.timedelta(hours=1) }}", "{{ ds + macros.timedelta(days=1) }}",
+        "{{ logical_date.in_timezone('Europe/Berlin').isoformat() }}", "{{ logical_date.in_timezone('Europe/Berlin') | ts }}",
+        "{{ logical_date.in_timezone(params.a) | ds }}", "{{ logical_date.in_timezone('Europe/Berlin').add(days=1) | ds }}",
+        "{{ logical_date.add(n) }}", "{{ logical_date.in_tz('Nowhere') }}", "{{ logical_date.in_tz([]) }}",
+        "{{ logical_date.in_tz() }}", "{% if ds %}x{% endif %}",
     ],
 )  # fmt: skip
 def test_what_has_no_equal_is_named_and_stays(template: str) -> None:
@@ -81,6 +97,9 @@ def test_values_in_an_f_string() -> None:
         ("SELECT {{ data_interval_end }}, {{ yesterday_ds }}",
          "SELECT :interval_end, date_format((:logical_date + INTERVAL '-1' DAY), 'yyyy-MM-dd')", 0),
         ("FROM {{ params.table }} WHERE x = \"a {{ params.b }}\"", 'FROM IDENTIFIER(:table) WHERE x = concat("a ", :b)', 0),
+        ("SELECT '{{ data_interval_end.in_timezone(\"Asia/Seoul\") | ds }}'",
+         "SELECT date_format(from_utc_timestamp(:interval_end, 'Asia/Seoul'), 'yyyy-MM-dd')", 0),
+        ("SELECT {{ logical_date.in_timezone('Asia/Seoul') }}", "SELECT {{ logical_date.in_timezone('Asia/Seoul') }}", 1),
         ("SELECT '{{ logical_date.strftime(\"%Y week\") }}'", "SELECT date_format(:logical_date, \"yyyy' week'\")", 0),
         ("SELECT '{{ logical_date.strftime(\"%A\") }}'", "SELECT '{{ logical_date.strftime(\"%A\") }}'", 1),
         ("FROM t_{{ params.x }} /* {{ ds }} */", "FROM t_{{ params.x }} /* ds */", 1),
@@ -97,5 +116,10 @@ def test_paths() -> None:
     assert as_path("/in/{{ ds }}/{x}/{{ data_interval_end | ds_nodash }}") == (
         "/in/{interval_start:%Y-%m-%d}/{{x}}/{interval_end:%Y%m%d}", []
     )  # fmt: skip
-    for without in ("{{ params.x }}", "{{ data_interval_start }}", "{{ tomorrow_ds }}"):
+    for without in (
+        "{{ params.x }}",
+        "{{ data_interval_start }}",
+        "{{ tomorrow_ds }}",
+        "{{ logical_date.in_tz('UTC') | ds }}",
+    ):
         assert as_path(f"/in/{without}") == ("/in/", [f"`{without}` in a template"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.drafted import Drafted
 
+from backfill_manager.execution.interval import Interval
 from backfill_manager.importers.dagster import translate
 from backfill_manager.importers.files import convert
 from backfill_manager.importers.writer import write
@@ -100,7 +102,7 @@ def test_assets_and_jobs(tmp_path: Path) -> None:
     )
     made = Drafted(draft, text, [dags["shop"]])
     assert made.run("orders") == 4 and made.run("customers", results={"orders": 4}) == 5
-    assert made.run("totals", results={"customers": 5}) == ["2024-05-01", "2024-05-02T00:00:00+00:00", 5]
+    assert made.run("totals", results={"customers": 5}) == ["2024-05-01", "2024-05-02T02:00:00+02:00", 5]
     nightly = dags["nightly"].spec
     assert (nightly.schedule, nightly.description) == ("0 2 * * *", "Each night.")
     assert {task.task_id: task.upstream for task in nightly.tasks} == {
@@ -150,6 +152,50 @@ def test_the_window_of_a_partition_is_the_interval(tmp_path: Path) -> None:
     )
     text = write(translate(file.read_text(), "windows.py"))
     assert "start, end = ctx.interval" in text and "TODO" not in text
+
+
+def test_the_window_of_a_partition_is_in_its_time_zone(tmp_path: Path) -> None:
+    """In UTC a day of Berlin begins on the day before."""
+    file = tmp_path / "windows.py"
+    file.write_text(
+        """
+from dagster import DailyPartitionsDefinition, asset
+
+daily = DailyPartitionsDefinition(start_date="2024-05-01", timezone="Europe/Berlin")
+
+
+@asset(partitions_def=daily)
+def days(context):
+    window = context.partition_time_window
+    start, end = context.partition_time_window
+    return [f"{one:%Y-%m-%d %H}" for one in (window.start, start, context.partition_time_window.start, end)]
+"""
+    )
+    file.write_text(write(translate(file.read_text(), "windows.py")))
+    [days] = load_file(file)
+    start = datetime(2024, 5, 1, 22, tzinfo=timezone.utc)
+    ctx = SimpleNamespace(interval=Interval(start, start + timedelta(days=1)))
+    assert days.functions["days"](ctx) == ["2024-05-02 00"] * 3 + ["2024-05-03 00"]
+
+
+def test_other_partitions_of_an_asset_are_said() -> None:
+    text = """
+from dagster import AssetDep, AssetIn, DailyPartitionsDefinition, TimeWindowPartitionMapping, asset
+
+daily = DailyPartitionsDefinition("2024-05-01")
+before = TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
+
+@asset(partitions_def=daily)
+def events(): return 1
+
+@asset(partitions_def=daily, ins={"yesterday": AssetIn("events", partition_mapping=before), "today": AssetIn("events")})
+def change(yesterday, today): return today - yesterday
+
+@asset(partitions_def=daily, deps=[AssetDep("events", partition_mapping=before)])
+def late(): return 1
+"""
+    whats = [remark.what for remark in translate(text, "events.py").remarks]
+    assert [one for one in whats if "mapping" in one] == ["partition_mapping= of events"] * 2
 
 
 def test_partitions_are_the_same_intervals_by_the_same_names(tmp_path: Path) -> None:

@@ -101,6 +101,20 @@ def test_a_project_without_a_manifest(project: Path, tmp_path: Path) -> None:
     assert [one for one in what if "its Jinja" in one] == ["models/odd.sql: its Jinja: 'dbt_utils' is undefined"]
 
 
+def test_a_model_that_is_written_as_a_whole_is_not_appended(project: Path, tmp_path: Path) -> None:
+    """Its `is_incremental()` is taken as false, so each run has all of its rows."""
+    only_new = "{% if is_incremental() %} WHERE at > (SELECT max(at) FROM {{ this }}) {% endif %}"
+    by = "config(materialized='incremental', incremental_strategy='insert_overwrite', partition_by=['day'])"
+    (project / "models" / "whole.sql").write_text(f"{{{{ {by} }}}} SELECT * FROM {{{{ ref('orders') }}}} {only_new}")
+    (project / "models" / "log.sql").write_text(
+        "{{ config(materialized='incremental') }} SELECT current_timestamp() AS at"
+    )
+    [(name, draft)] = drafts(read_project(project))
+    (tmp_path / name).write_text(write(draft))
+    [dag] = load_file(tmp_path / name)
+    assert (dag.spec.task("whole").mode, dag.spec.task("log").mode) == ("overwrite", "append")
+
+
 def test_the_schema_of_a_view_is_made_as_by_dbt(project: Path) -> None:
     (project / "models/staging/named.sql").write_text("{{ config(schema='staging area') }} SELECT 1 AS one")
     [(_, draft)] = drafts(read_project(project))

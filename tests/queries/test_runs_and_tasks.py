@@ -132,6 +132,22 @@ def test_a_run_is_found_by_its_partition_key_in_its_dag(state: FilledState) -> N
         find_run(state.store, "nort", dag_id="flights")
 
 
+def test_a_day_finds_the_run_that_begins_on_it(state: FilledState) -> None:
+    """Of a DAG whose intervals don't begin at midnight."""
+    state.dag()  # in New York
+    for at in ("2013-01-02T11:00:00Z", "2013-01-03T11:00:00Z", "2013-01-03T12:00:00Z", "2013-01-05T04:59:00Z"):
+        state.run(at)
+    state.run("2013-01-02T13:00:00Z", state="overridden", overridden_by="another")
+
+    assert find_run(state.store, "2013-01-02", dag_id="flights").run_id.endswith("2013-01-02T11:00:00Z")
+    assert find_run(state.store, "flights/2013-01-04").run_id.endswith("2013-01-05T04:59:00Z")
+    with pytest.raises(Ambiguous, match="2013-01-03T11:00:00Z"):
+        find_run(state.store, "2013-01-03", dag_id="flights")
+    for without in ("2013-01-01", "2013-01-05", "2013-01-02T00:00"):
+        with pytest.raises(NotFound):
+            find_run(state.store, without, dag_id="flights")
+
+
 def test_a_date_that_a_batch_took_is_answered_with_its_run(state: FilledState) -> None:
     state.dag()
     batch = state.run("2013-01-01", run_type="backfill", items=3, interval_end=NEW_YEAR + 3 * DAY)

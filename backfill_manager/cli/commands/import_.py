@@ -15,6 +15,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.humanise import plural
 
 if TYPE_CHECKING:
+    from backfill_manager.importers.draft import Draft
     from backfill_manager.importers.files import Converted, Translate
 
 group = Group("import", "Drafts of DAG files from Airflow, dbt and Dagster.")
@@ -37,8 +38,15 @@ def airflow(context: CliContext, place: str = PLACE, to: str | None = TO, force:
     Example: [cyan]bfm import airflow ~/airflow/dags --to dags[/]
     """
     from backfill_manager.importers.airflow.translate import translate
+    from backfill_manager.importers.files import text_within
 
-    return _convert(context, place, translate, to, force, nothing="no DAG was found")
+    path = Path(place).expanduser()
+    root = path.parent if path.is_file() else path
+
+    def with_files(text: str, file: str) -> Draft:
+        return translate(text, file, lambda name: text_within(root, file, name))
+
+    return _convert(context, place, with_files, to, force, nothing="no DAG was found")
 
 
 @group.command("dbt")

@@ -98,6 +98,9 @@ def at_runtime(walk: Walk, node: ast.expr, *, shell: bool = False) -> str:
             return quoted(plain)
         case ast.Constant() | ast.Lambda():
             return unparse(node)
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, (at_runtime(walk, one, shell=shell) for one in values), strict=True)
+            return f"{{{', '.join(f'{at_runtime(walk, key)}: {text}' if key else f'**{text}' for key, text in pairs)}}}"
         case ast.Name(id=name) if isinstance(found := walk.known.get(name), DagParam):
             return f"ctx.params[{quoted(found.name)}]"
         case ast.Name(id=name) if isinstance(found := walk.known.get(name), Result):

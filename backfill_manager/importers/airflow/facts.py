@@ -93,20 +93,30 @@ class Facts:
             function = given.get("python_callable")
             if isinstance(function, ast.Name) and function.id in self.functions:
                 names, positional = found.get(function.id, (set(), 0))
-                op_kwargs, op_args = self._constant(given.get("op_kwargs")), given.get("op_args")
-                match op_kwargs:
-                    case ast.Dict(keys=keys) if all(isinstance(key, ast.Constant) for key in keys):
-                        names |= {str(key.value) for key in keys if isinstance(key, ast.Constant)}
-                    case ast.Call(func=ast.Name(id="dict"), args=[]):
-                        names |= keywords_of(op_kwargs).keys()
-                    case ast.expr():  # names that are not known
-                        names |= {"**"}
-                names |= {"templates_dict"} if "templates_dict" in given else set()
+                names |= self._keys_of(given.get("op_kwargs")) | ({"templates_dict"} & given.keys())
+                op_args = given.get("op_args")
                 found[function.id] = (names, max(positional, len(getattr(op_args, "elts", []))))
             elif (wrapped := self.wrapped(node.func)) is not None:  # task(f)(...)
                 names, positional = found.get(wrapped.node.name, (set(), 0))
                 found[wrapped.node.name] = (names | given.keys(), max(positional, len(node.args)))
         return found
+
+    def _keys_of(self, node: ast.expr | None) -> set[str]:
+        """Of a dict, also of those in it (`{**COMMON, "x": 1}`); `**` stands for some that are not known."""
+        match self._constant(node):
+            case None:
+                return set()
+            case ast.Dict(keys=keys, values=values) if all(
+                key is None or isinstance(key, ast.Constant) for key in keys
+            ):
+                pairs = zip(keys, values, strict=True)
+                parts = [
+                    {str(key.value)} if isinstance(key, ast.Constant) else self._keys_of(one) for key, one in pairs
+                ]
+                return set().union(*parts)
+            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=given):
+                return set().union(*({one.arg} if one.arg else self._keys_of(one.value) for one in given))
+        return {"**"}
 
     def _constant(self, node: ast.expr | None) -> ast.expr | None:
         return self.constants.get(node.id, node) if isinstance(node, ast.Name) else node

@@ -12,7 +12,7 @@ from typing import Final
 
 from backfill_manager.importers.airflow import templates
 from backfill_manager.importers.draft import Remark
-from backfill_manager.importers.source import Source, is_airflow, keywords_of, parameters_of
+from backfill_manager.importers.source import Source, is_airflow, keywords_of, parameters_of, with_positional
 from backfill_manager.importers.writer import quoted, unparse
 
 _TI: Final = ("ti", "task_instance")
@@ -25,6 +25,7 @@ CONTEXT: Final = frozenset({
 _ERRORS: Final = {"AirflowException", "AirflowFailException", "AirflowNotFoundException", "AirflowConfigException"}
 _PULL_ARGUMENTS: Final = ("task_ids", "dag_id", "key", "include_prior_dates")  # in their order
 ONLY_THESE: Final = "These are the keys that have an equal"
+PUSHED: Final = "pushed"  # the variable of a draft with what a function pushes by key
 NO_XCOM_KEY: Final = "Return one value, a dict for several, and read it with ctx.result(task_id)[key]"
 
 
@@ -69,6 +70,9 @@ def rewrite(
     editor = _Editor(source, function, from_context, arguments.kwarg.arg if arguments.kwarg else None)
     editor.takes_more = bool(set(given) - {one.arg for one in named})
     function.body = source.body(node, editor.replace)
+    if editor.pushed:
+        function.preamble.append(f"{PUSHED} = {{}}")
+        function.body += f"\nreturn {PUSHED}"
     editor.finish()
     text = "\n".join([*function.preamble, function.body])
     function.uses_ctx = re.search(r"\bctx\b", text) is not None
@@ -96,7 +100,35 @@ class _Editor:
                     self.instances.add(name)
                 case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._context_key(value) == "dag_run":
                     self.runs.add(name)
+        self.instants: set[str] = set()  # variables
+        for one in ast.walk(function.node):
+            match one:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value) if self._is_instant(value):
+                    self.instants.add(name)
+        self.pushed = self._returns_only_what_it_pushes()
         self.whole: set[str] = set()  # contexts that are used as they are
+
+    def _returns_only_what_it_pushes(self) -> bool:
+        """Whether it pushes values by keys that are written out, and returns nothing else."""
+        nodes = [*ast.walk(self.function.node)]
+        pushes = [one for one in nodes if isinstance(one, ast.Expr) and self._pushed(one.value) is not None]
+        own = [one for one in nodes if one is not self.function.node]
+        return (
+            sum(isinstance(one, ast.Attribute) and one.attr == "xcom_push" for one in nodes) == len(pushes) > 0
+            and not any(isinstance(one, ast.Return) and one.value is not None for one in nodes)
+            and not any(isinstance(one, ast.FunctionDef | ast.Lambda | ast.Yield | ast.YieldFrom) for one in own)
+            and not any(isinstance(one, ast.Name) and one.id == PUSHED for one in nodes)
+        )
+
+    def _pushed(self, node: ast.AST) -> tuple[str, ast.expr] | None:
+        """The key and the value of `ti.xcom_push(key="...", value=...)`."""
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr="xcom_push")) if self._is_instance(owner):
+                given = with_positional(node, "key", "value")
+                key = given.get("key")
+                if given.keys() == {"key", "value"} and isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    return key.value, given["value"]
+        return None
 
     def _is(self, node: ast.AST, name: str) -> bool:
         dotted = self.source.dotted(node)
@@ -125,6 +157,11 @@ class _Editor:
         return (isinstance(node, ast.Name) and node.id in self.runs) or self._context_key(node) == "dag_run"
 
     def _is_instant(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Name(id=name) if name in self.instants:
+                return True
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+                return self._is_instant(left) and not self._is_instant(right)
         key = node.id if isinstance(node, ast.Name) and node.id in self.from_context else self._context_key(node)
         if isinstance(node, ast.Attribute) and (self._is_instance(node.value) or self._is_run(node.value)):
             key = node.attr
@@ -134,13 +171,23 @@ class _Editor:
     def replace(self, node: ast.AST) -> str | None:
         if isinstance(node, ast.Attribute) and not hasattr(datetime, node.attr) and self._is_instant(node.value):
             self.remark(
-                node, f"`.{node.attr}` of pendulum", "Instants of ctx are Python's: timedelta, strftime, astimezone"
+                node,
+                f"`.{node.attr}` of pendulum",
+                "Instants of ctx are Python's: timedelta, strftime, astimezone; pendulum.instance(...) makes one of pendulum",
             )
         match node:
             case ast.Assign(targets=[ast.Name(id=name)]) if name in self.contexts | self.instances | self.runs:
                 return f"# {name} of Airflow is ctx here"
             case ast.Call(func=ast.Attribute(value=owner, attr="xcom_pull")) if self._is_instance(owner):
                 return self._pull(node)
+            case ast.Return() if self.pushed:
+                return f"return {PUSHED}"
+            case ast.Expr(value=called) if self.pushed and (found := self._pushed(called)) is not None:
+                whole = ast.copy_location(
+                    ast.Starred(found[1], ast.Load()), found[1]
+                )  # so that the value itself is replaced, too
+                text = self.source.segment(whole, self.replace)
+                return f"{PUSHED}[{quoted(found[0])}] = {f'({text})' if chr(10) in text else text}"
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr="xcom_push"))) if self._is_instance(
                 owner
             ):
@@ -221,7 +268,10 @@ class _Editor:
                     self.function.preamble.append(f"{name} = {python}")
             else:
                 self.remark(self.function.node, f"`{name}` of the context", "ctx has no equal; see docs/authoring.md")
-                self.function.preamble.append(f"{name} = None")
+                if re.search(rf"\b{name}\b", self.function.body):  # Airflow gives None, too, but not always
+                    self.function.preamble.append(
+                        f'{name} = None\nraise NotImplementedError("{name} of Airflow: write it with ctx")'
+                    )
         for name in sorted(self.whole):
             self.remark(self.function.node, f"`{name}`, the whole context", ONLY_THESE)
             more = f", **{name}" if name == self.kwargs and self.takes_more else ""

@@ -20,6 +20,7 @@ from backfill_manager.store.sql_guard import named_parameters, problem_of_statem
 
 Arguments = Mapping[str, ast.expr]
 EXIT_CODE_OF_A_SKIP: Final = 99
+UNTRANSLATED: Final = "a template of Airflow: write it as its TODO says, and remove this line"
 
 
 @dataclass
@@ -110,8 +111,9 @@ def _skip_codes(walk: Walk, given: Arguments, text: str) -> str:
             return ""
         case ast.Constant(value=int() as code) if code != EXIT_CODE_OF_A_SKIP:
             return str(code)
-        case ast.Constant(value=int()):  # Airflow's default: only where the command has it
-            return str(EXIT_CODE_OF_A_SKIP) if f"exit {EXIT_CODE_OF_A_SKIP}" in text else ""
+        case ast.Constant(value=int()):  # also Airflow's default, which is taken only where the command has it
+            is_meant = "skip_on_exit_code" in given or f"exit {EXIT_CODE_OF_A_SKIP}" in text
+            return str(EXIT_CODE_OF_A_SKIP) if is_meant else ""
         case ast.List() | ast.Tuple() | ast.Set() as codes:
             return unparse(codes)
         case other:
@@ -193,9 +195,15 @@ def _sql(*arguments: str) -> Reader:
         written = []
         for text in (text.strip() for text in texts if text):
             if text.endswith((".sql", ".hql")) and len(text.split()) == 1:
-                instead = "Put it beside the DAG file; its Jinja must be written as `:interval_start` and so on"
-                walk.remark(node, f"the file {_written(text, values)}", instead)
-                return missing(walk, node, name, f"sql(task_id, {_written(text, values)}), once it is there", known)
+                what = f"the file {_written(text, values)}"
+                if (content := walk.read(text)) is None:
+                    instead = (
+                        "Put it beside the DAG file, with its Jinja as macros (docs/authoring.md): sql(task_id, file)"
+                    )
+                    walk.remark(node, what, instead)
+                    return missing(walk, node, name, "Write its statement as sql(task_id, text)", known)
+                walk.remark(node, what, "Its statements are in the draft, with Jinja as named parameters")
+                text = content.strip()
             translated = walk.translated(node, text.rstrip(";"), templates.as_sql)
             if "endraw" in translated:
                 return missing(walk, node, name, "Write its statement as sql(task_id, text)", known)
@@ -209,6 +217,8 @@ def _sql(*arguments: str) -> Reader:
                 f"the text is refused: {problem}" if problem else f"declare {', '.join(unknown)} in params= of the DAG"
             )
             return missing(walk, node, name, f"Write its statement as sql(task_id, text): {why}", known)
+        if walk.untranslated:  # as a text it would be part of the data; this is no SQL, so that no retry follows
+            statement_text = f"`{UNTRANSLATED}`;\n{statement_text}"
         return Made(sql=_written(statement_text, values), known=known)
 
     return read
@@ -307,8 +317,12 @@ def _in_f_string(walk: Walk, node: ast.expr) -> list[ast.expr]:
 
 
 def _as_word(walk: Walk, node: ast.expr) -> str:
+    """Of a command without a shell, where a number is an error."""
     text = at_runtime(walk, node)
-    return text if isinstance(node, ast.Constant) and isinstance(node.value, str) else f"str({text})"
+    is_text = isinstance(written := ast.parse(text, mode="eval").body, ast.JoinedStr) or (
+        isinstance(written, ast.Constant) and isinstance(written.value, str)
+    )
+    return text if is_text else f"str({text})"
 
 
 def _file_sensor(*arguments: str, scheme: str = "") -> Reader:

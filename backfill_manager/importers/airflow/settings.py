@@ -70,7 +70,10 @@ _NO_EQUAL: Final = {
 COMMON: Final = frozenset({*_RENAMED, *_CALLBACKS, *_NO_EQUAL, "trigger_rule", "retry_exponential_backoff"})
 AIRFLOWS_RETRY_DELAY: Final = "300"  # where none is set; ours is 60
 _OUR_MAX_RETRY_DELAY: Final = 3600  # seconds; Airflow's is a day, and is of `retry_exponential_backoff` alone
-_LOGICAL_DATE: Final = "A run's logical date is the start of its interval here, not the instant at which it starts"
+_LOGICAL_DATE: Final = (
+    "A run's logical date is the start of its interval here, not the instant at which it starts, "
+    "which is the end of its interval"
+)
 _LITERALS: Final = (ast.Constant, ast.Dict, ast.List, ast.JoinedStr)
 _TIMETABLES: Final = (
     "CronDataIntervalTimetable", "CronTriggerTimetable", "DeltaDataIntervalTimetable", "DeltaTriggerTimetable",
@@ -233,9 +236,14 @@ class SettingsReader:
         elif text := self._schedule(schedule, zone):
             settings["schedule"] = text
         is_of_3 = any(origin.startswith("airflow.sdk.") for origin in self.source.origins.values())
-        if settings.get("schedule") and "catchup" not in given and not is_of_3:
+        if settings.get("schedule", '"@once"') != '"@once"' and "catchup" not in given and not is_of_3:
             instead = "Airflow 2 makes up for all intervals since start_date then; Airflow 3 and this do not"
             self._report(node, "catchup is not set", instead)
+        if settings.get("schedule") and getattr(given.get("catchup"), "value", None) is True:
+            instead = (
+                "It repeats what Airflow has run: set start_date= to where Airflow ends; a backfill may begin before it"
+            )
+            self._report(node, "catchup=True", instead)
         if settings.get("schedule") and is_of_3 and isinstance(self.constant(schedule), ast.Constant):
             instead = f"{_LOGICAL_DATE}, unless create_cron_data_intervals is set there"
             self._report(node, f"schedule={settings['schedule']} of Airflow 3", instead)
@@ -259,8 +267,11 @@ class SettingsReader:
                 self._report(value, f"{name} of the DAG", instead)
             elif name not in _SILENT and not (isinstance(value, ast.Constant) and not value.value):
                 self._report(value, f"{name} of the DAG", _NO_EQUAL.get(name, "It has no equal here"))
-        if owner := self.text_of(default_args.get("owner")):
-            settings["owner"] = quoted(owner)
+        if (owner := default_args.get("owner")) is not None and not _is_none(owner):
+            if (text := self.text_of(owner)) is not None or self._is_own(owner):
+                settings["owner"] = unparse(owner) if text is None else quoted(text)
+            else:
+                self._report(owner, f"owner={unparse(owner)[:60]}", "Set owner= of the DAG to a plain value")
         args = {name: value for name, value in default_args.items() if name not in ("params", "start_date", "end_date")}
         of_tasks = self.of_task(args)
         if of_tasks.get("retries", "0") != "0":
@@ -293,7 +304,7 @@ class SettingsReader:
                     return self._schedule(first, zone)
             case ast.Name() | ast.Subscript() | ast.Attribute() | ast.JoinedStr() | ast.IfExp() if self._is_own(node):
                 return unparse(node)
-        instead = "Use cron, a preset, seconds or None; a DAG that waits for tables has waits_for=[table]"
+        instead = 'Use cron, a preset, seconds or None; for data schedule=on("a table", every="@daily")'
         self._report(node, f"schedule={unparse(node)[:60]}", instead)
         return None
 

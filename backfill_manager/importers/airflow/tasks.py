@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping
 
 from backfill_manager.importers.airflow.expressions import at_runtime, name_task
-from backfill_manager.importers.airflow.operators import READERS, Made, missing
+from backfill_manager.importers.airflow.operators import READERS, UNTRANSLATED, Made, missing
 from backfill_manager.importers.airflow.settings import AIRFLOWS_RETRY_DELAY
 from backfill_manager.importers.airflow.symbols import Group, Result, Symbol, Tasks
 from backfill_manager.importers.airflow.walk import Walk
@@ -89,6 +89,9 @@ def write_task(
         text = call("sql", [id_text, made.sql, *keywords(settings)])
     else:
         name = function or walk.function_name(base if dynamic else task_id, kind)
+        if walk.untranslated and not made.is_missing:  # with the template as a text it would do something else
+            refused = f"raise NotImplementedError({quoted(UNTRANSLATED)})\n"
+            made.body, made.with_result = refused + made.body, made.with_result and refused + made.with_result
         plain = {**({} if id_text == quoted(name) else {"task_id": id_text}), **settings}
         draft = DraftTask(name, plain, made.body, _bound_by_loops(walk, made.body), remarks=list(notes))
         walk.sink.append(draft)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from zoneinfo import available_timezones
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
@@ -35,24 +36,29 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Moment:
-    """An instant of the run, `days` later, written by `form` (strftime); without one as it is."""
+    """An instant of the run, `days` later, in a time `zone` (else UTC), written by `form` (strftime); without one as it is."""
 
     base: str
     form: str | None = None
     days: int = 0
+    zone: str = ""
     text: str = field(default="", compare=False)  # the expression as it was
 
     @property
     def python(self) -> str:
         at = _BASES[self.base][0]
-        return at if not self.days else f"{at} + timedelta(days={self.days})"
+        at = at if not self.days else f"{at} + timedelta(days={self.days})"
+        return at if not self.zone else f"({at}).astimezone(ZoneInfo({quoted(self.zone)}))"
 
     @property
     def sql(self) -> str:
         at = _BASES[self.base][1]
         moved = at if not self.days else f"({at} + INTERVAL '{self.days}' DAY)"
         if self.form is None:
+            if self.zone:
+                raise _NoEqual
             return moved
+        moved = moved if not self.zone else f"from_utc_timestamp({moved}, '{self.zone}')"
         form = _spark_form(self.form)
         quote = '"' if "'" in form else "'"
         return f"date_format({moved}, {quote}{form}{quote})"
@@ -98,6 +104,7 @@ ATTRIBUTES: Final[dict[tuple[str, str], Value]] = {
     ("dag_run", "run_type"): Value("ctx.run_type"),
 }  # fmt: skip
 _FILTERS: Final = {name: PLAIN[name] for name in ("ds", "ds_nodash", "ts", "ts_nodash", "ts_nodash_with_tz")}
+WITHIN_QUOTES: Final = " is quoted for the shell, within other quotes"  # which is no text without an equal
 _METHODS: Final = {
     "to_date_string": "%Y-%m-%d",
     "isoformat": "%Y-%m-%dT%H:%M:%S+00:00",
@@ -140,8 +147,20 @@ def _read(node: Any) -> Moment | Value:
         case nodes.Filter(node=inner, name=name, args=[]) if inner is not None and name in _FILTERS:
             moment = _read(inner)
             form = _FILTERS[name]
-            if isinstance(moment, Moment) and isinstance(form, Moment):
+            if (
+                isinstance(moment, Moment)
+                and isinstance(form, Moment)
+                and not (moment.zone and "+00" in str(form.form))
+            ):
                 return replace(moment, form=form.form)
+        case nodes.Add(
+            left=left, right=nodes.Call(node=nodes.Getattr(node=nodes.Name(name="macros"), attr="timedelta")) as by
+        ):
+            return _later(_read(left), by, 1)
+        case nodes.Sub(
+            left=left, right=nodes.Call(node=nodes.Getattr(node=nodes.Name(name="macros"), attr="timedelta")) as by
+        ):
+            return _later(_read(left), by, -1)
         case nodes.Getattr(node=nodes.Name(name=owner), attr=attr) if (owner, attr) in ATTRIBUTES:
             return ATTRIBUTES[owner, attr]
         case (
@@ -160,6 +179,20 @@ def _item(owner: Moment | Value, key: str) -> Value:
     if isinstance(owner, Value) and owner.python.startswith(("ctx.params[", "ctx.result(")):
         return Value(f"{owner.python}[{quoted(key)}]")
     raise _NoEqual
+
+
+def _later(moment: Moment | Value, by: Any, sign: int) -> Moment:
+    """By whole days, which a call gives: `timedelta(days=1)`, `.add(weeks=1)`."""
+    given = [(one.key, _constant(one.value)) for one in by.kwargs] + [("days", _constant(one)) for one in by.args]
+    units = {"days": 1, "weeks": 7}
+    if (
+        not isinstance(moment, Moment)
+        or moment.form is not None
+        or moment.zone  # where a day may have another length
+        or any(name not in units or type(value) is not int for name, value in given)
+    ):
+        raise _NoEqual
+    return replace(moment, days=moment.days + sign * sum(units[name] * value for name, value in given))
 
 
 def _called(node: Any) -> Moment | Value:
@@ -186,9 +219,15 @@ def _called(node: Any) -> Moment | Value:
             moment = _read(inner)
             if isinstance(moment, Moment) and moment.form is None and isinstance(arguments[0], str):
                 return replace(moment, form=arguments[0])
-        case nodes.Getattr(node=inner, attr=method) if method in _METHODS:
+        case nodes.Getattr(node=inner, attr="add" | "subtract" as method) if not node.args:
+            return _later(_read(inner), node, 1 if method == "add" else -1)
+        case nodes.Getattr(node=inner, attr="in_timezone" | "in_tz") if str(*arguments[:1]) in available_timezones():
             moment = _read(inner)
             if isinstance(moment, Moment) and moment.form is None:
+                return replace(moment, zone=arguments[0])
+        case nodes.Getattr(node=inner, attr=method) if method in _METHODS:
+            moment = _read(inner)
+            if isinstance(moment, Moment) and moment.form is None and not (moment.zone and "+00" in _METHODS[method]):
                 return replace(moment, form=_METHODS[method])
         case nodes.Getattr(node=inner, attr="get"):
             owner = _read(inner)
@@ -307,7 +346,7 @@ def _quoted_for_shell(pieces: Sequence[Piece]) -> tuple[list[Piece], list[str]]:
             if within and before[-1:] == after[:1] == within:
                 quoted_pieces[n - 1 : n + 2] = [before[:-1], quoted_pieces[n], after[1:]]
             elif within:
-                problems.append(f"`{piece.python}` is quoted for the shell, within other quotes")
+                problems.append(f"`{piece.python}`{WITHIN_QUOTES}")
     return quoted_pieces, problems
 
 
@@ -404,7 +443,7 @@ def as_path(text: str) -> Translated:
     for piece in parse(text):
         if isinstance(piece, str):
             parts.append(piece.replace("{", "{{").replace("}", "}}"))
-        elif isinstance(piece, Moment) and not piece.days and piece.form:
+        elif isinstance(piece, Moment) and not piece.days and not piece.zone and piece.form:
             parts.append(f"{{{_BASES[piece.base][2]}:{piece.form}}}")
         else:
             problems.append(_problem(piece))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from typing import Final
 
 from backfill_manager.importers.airflow.body import body_statement, compound, nested, opens_several
@@ -31,15 +32,16 @@ from backfill_manager.importers.writer import OURS, unparse
 _WRITTEN_WITH: Final = {  # what drafts are written with; the writer leaves out what one does not use
     **{name: f"import {name}" for name in ("asyncio", "itertools", "os", "shlex", "subprocess")},
     **{name: f"from datetime import {name}" for name in ("datetime", "timedelta", "timezone")},
+    "ZoneInfo": "from zoneinfo import ZoneInfo",
 }
 _IMPORTS: Final = (ast.Import, ast.ImportFrom)
 _DAG_METHODS: Final = ("test", "cli", "run", "clear", "doc_md")
 
 
-def translate(text: str, file: str) -> Draft:
-    """`SyntaxError` for what is no Python."""
+def translate(text: str, file: str, read: Callable[[str], str | None] = lambda name: None) -> Draft:
+    """`SyntaxError` for what is no Python. `read` gives the text of another file that it names."""
     source = Source(_renamed(Source(text, file)), file)
-    walk = Walk(source, file_statement=file_statement, body_statement=body_statement, make_tasks=make_tasks)
+    walk = Walk(source, read, file_statement=file_statement, body_statement=body_statement, make_tasks=make_tasks)
     return _draft(walk)
 
 

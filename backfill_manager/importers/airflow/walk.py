@@ -27,7 +27,7 @@ from backfill_manager.importers.writer import OURS
 
 _OUR_NAMES: Final = (  # that drafts are written with
     "ctx", "chosen", "done", "each", "before", "after", "asyncio", "shlex", "os", "subprocess", "timedelta", "datetime",
-    "timezone", "itertools",
+    "timezone", "itertools", "ZoneInfo",
 )  # fmt: skip
 
 
@@ -35,12 +35,13 @@ class Walk:
     def __init__(
         self,
         source: Source,
+        read: Callable[[str], str | None],
         *,
         file_statement: Callable[[Walk, ast.stmt], None],
         body_statement: Callable[[Walk, ast.stmt], None],
         make_tasks: Callable[[Walk, ast.Call], Value | None],
     ) -> None:
-        self.source, self.facts = source, Facts(source)
+        self.source, self.facts, self.read = source, Facts(source), read
         self._file_statement, self._body_statement, self._make_tasks = file_statement, body_statement, make_tasks
         self.result = Draft("Airflow")
         self.reader = SettingsReader(source, self.facts.constants, self.remark)
@@ -58,6 +59,7 @@ class Walk:
         self.symbols: list[Symbol] = []
         self.ids: dict[str, int] = {}  # how often a task function was called, by its id
         self.deps: list[tuple[str, Tasks]] = []  # of the task whose arguments are read
+        self.untranslated = False  # whether they have a template without an equal
         self.held: dict[str, str] = {}
         self.optional: dict[int, str] = {}  # of items: the constant that they define, needed or not
         self.is_async: set[str] = set()
@@ -110,14 +112,14 @@ class Walk:
 
     @contextmanager
     def of_one_task(self) -> Iterator[list[Remark]]:
-        """While the arguments of one task are read: gives its remarks, and `deps` are its own."""
+        """While the arguments of one task are read: gives its remarks; `deps` and `untranslated` are its own."""
         notes: list[Remark] = []
-        outer, self.deps = self.deps, []
+        outer, self.deps, self.untranslated = (self.deps, self.untranslated), [], False
         try:
             with self.noting(notes):
                 yield notes
         finally:
-            self.deps = outer
+            self.deps, self.untranslated = outer
 
     @contextmanager
     def into(self, sink: list[Item]) -> Iterator[None]:
@@ -137,9 +139,10 @@ class Walk:
             else "".join(str(one.value) for one in ast.walk(source) if isinstance(one, ast.Constant))
         )
         written, problems = write(source, **how)
-        instead = "Write it with ctx in Python, with `:interval_start` and params in SQL"
+        instead = "Write it with ctx in Python, with `:interval_start`, params or macros in SQL"
         for problem in dict.fromkeys(problems):
             self.remark(node, problem, instead)
+            self.untranslated |= not problem.endswith(templates.WITHIN_QUOTES)
         for name, default in templates.params_of(text).items():
             if self.dag is not None and name not in self.dag.params:
                 self.dag.params[name] = default

@@ -77,7 +77,7 @@ def _task(model: Model) -> str:
     elif model.materialized == "incremental" and model.unique_key:
         settings |= {"into": quoted(model.table), "merge_on": _list(model.unique_key)}
     elif model.materialized == "incremental":
-        settings |= {"into": quoted(model.table), "mode": '"append"'}
+        settings |= {"into": quoted(model.table), "mode": '"overwrite"' if model.is_whole else '"append"'}
     elif model.materialized == "view":
         schema, _, _ = quoted_table(model.table).rpartition(".")
         made = f"CREATE SCHEMA IF NOT EXISTS {schema};\n" if schema else ""  # as dbt does; into= does so by itself

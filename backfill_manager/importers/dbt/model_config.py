@@ -19,7 +19,8 @@ INSTEAD: Final = {
 _INCREMENTAL: Final = {
     "by event time": "Each run replaces its interval by {event_time}: read only the interval's rows",
     "by unique_key": "It updates rows by that key; time_column= would replace the run's interval instead",
-    "without event_time": "It appends; give it time_column= to replace the run's interval instead",
+    "without event_time": "Each run writes the table anew, or appends without is_incremental(); time_column= in place of the "
+    "mode replaces the run's interval",
 }
 
 

@@ -33,6 +33,7 @@ class Model:
     batch_size: str | None = None  # of a microbatch, a key of BATCH_SIZES
     begin: str | None = None  # of a microbatch: where the first one begins
     new_columns: bool = False  # are added to its table
+    is_whole: bool = False  # its SQL gives all rows: it asks for is_incremental()
     tags: tuple[str, ...] = ()
     depends_on: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
@@ -143,7 +144,9 @@ def render(model: Model, text: str, names: Names, compiled: str | None = None) -
     if own.target.is_used:
         model.remark("target", "Its name is taken as 'prod', and its schema as empty: look at what depends on it")
     if own.used_incremental:
-        model.remark("is_incremental()", "It is taken as false: filter by `>= :interval_start AND < :interval_end`")
+        model.is_whole = True
+        instead = "It is taken as false, as by --full-refresh: filter by `>= :interval_start AND < :interval_end`"
+        model.remark("is_incremental()", instead)
     model.depends_on += [name for name in own.refs if name not in model.depends_on]
     model.sources += [table for table in own.reads if table not in model.sources]
     model.sql = re.sub(r"\n\s*\n+", "\n", sql).strip().rstrip(";").strip()
