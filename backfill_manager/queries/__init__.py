@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from backfill_manager.queries import dags as dags
     from backfill_manager.queries import eta as eta
     from backfill_manager.queries import managers as managers
+    from backfill_manager.queries import named_run as named_run
     from backfill_manager.queries import notifications as notifications
     from backfill_manager.queries import pools as pools
     from backfill_manager.queries import requests as requests

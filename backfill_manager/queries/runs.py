@@ -1,4 +1,4 @@
-"""Dag runs. A run id is unique in its DAG only: `DAG/RUN` names one whatever other DAGs have.
+"""Dag runs: lists of them, one with its details, the timeline.
 
 Lists tell all of a run but its parameters, which every run of a backfill has alike and which may be large: `run_view`,
 without them, is for lists, `run_details` for one run.
@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from backfill_manager.errors import Ambiguous, InvalidInput, NotFound, RunOfSeveralDags
 from backfill_manager.masking import mask_text, mask_values
 from backfill_manager.model import states
-from backfill_manager.model.records import Backfill, DagRow, DagRun, Request
+from backfill_manager.model.records import Backfill, DagRun, Request
 from backfill_manager.model.stored_json import shown_column
-from backfill_manager.planning.runs.timeline import is_current, timeline_of
+from backfill_manager.planning.runs.timeline import timeline_of
 from backfill_manager.queries.documents import document, rounded, seconds_between
-from backfill_manager.queries.paging import LATEST, MAX_LISTED_IDS, Order, Page, Place, Slice
+from backfill_manager.queries.paging import MAX_LISTED_IDS, Order, Page, Place, Slice
 from backfill_manager.schemas import resources
 from backfill_manager.schemas.request_kinds import DAG_TRIGGER, TASK_RUN
 from backfill_manager.store.base import Condition, Store, matching
@@ -89,99 +88,6 @@ def people(store: Store) -> list[str]:
     """Everyone who has triggered a run or created a backfill."""
     triggered = store.count("request", ("requested_by",), matching(kind=RUN_MAKING))
     return sorted({name for (name,) in (*triggered, *store.count("backfill", ("created_by",))) if name})
-
-
-def find_run(store: Store, id_or_prefix: str, *, dag_id: str | None = None) -> DagRun:
-    """By id, partition key (of a DAG), beginning of an id, logical date, the day of one, or `latest`, each also as `DAG/RUN`; of
-    `dag_id` or, without one, wherever it is unique. `NotFound`, which names the batch that a date is part of; `Ambiguous`, or
-    `RunOfSeveralDags` with the names that tell them apart."""
-    dag_id, id_or_prefix = _with_dag(store, id_or_prefix, dag_id)
-    in_dag = matching(dag_id=dag_id)
-    place = f"run of DAG {dag_id!r} with the id" if dag_id else "run"
-    if id_or_prefix == LATEST:
-        newest = store.first(DagRun, in_dag, ("-run_seq",))
-        if newest is None:
-            _check_dag(store, dag_id)
-            raise NotFound(place, id_or_prefix, more="; nothing has run yet.")
-        return newest
-    found = _called(store, id_or_prefix, in_dag)
-    if not found and dag_id and id_or_prefix:
-        found = _standing_for(store, dag_id, partition_key=id_or_prefix)
-    if not found and id_or_prefix:  # an empty text is the beginning of every id
-        beginning = [*in_dag, Condition("run_id", "starts_with", id_or_prefix)]
-        found = store.read(DagRun, beginning, order_by=("-run_seq",), limit=50, without=NOT_LISTED)
-        if len(found) == 1:
-            found = store.read(DagRun, beginning, limit=1)
-    at, until = (None, None) if found else _instants(store, id_or_prefix, dag_id)
-    if at is not None and dag_id:
-        found = _standing_for(store, dag_id, logical_date=at)
-        if not found:  # of a day that does not begin with an interval, as of `0 6 * * *`
-            within = [Condition("logical_date", ">", at), Condition("logical_date", "<=", until)]
-            found = store.read(DagRun, [*timeline_of(dag_id), *within], order_by=("-run_seq",), limit=50)
-        if not any(is_current(row) for row in found) and (batch := _batch_around(store, at, dag_id)):
-            part = f"; this date is part of run {batch.run_id}, which takes {batch.items} intervals together: name that run."
-            raise NotFound(place, id_or_prefix, more=part)
-    if not found:
-        _check_dag(store, dag_id)
-        if at is not None:  # ids that are spelled alike are those of other days
-            more = "" if dag_id else f"; a date needs its DAG: DAG/{id_or_prefix}."
-            raise NotFound(place, id_or_prefix, hint="see_runs" if dag_id else None, more=more)
-        others = store.read(DagRun, in_dag, order_by=("-run_seq",), limit=500, without=NOT_LISTED)
-        raise NotFound(place, id_or_prefix, [row.run_id for row in others], hint="see_runs")
-    if len(found) > 1:
-        if len({row.dag_id for row in found}) > 1:
-            raise RunOfSeveralDags(id_or_prefix, sorted(row.key for row in found))
-        raise Ambiguous("run", id_or_prefix, [row.run_id for row in found])
-    return found[0]
-
-
-def _called(store: Store, run_id: str, in_dag: Sequence[Condition] = ()) -> list[DagRun]:
-    """The runs with exactly this id: one in each DAG that has it."""
-    return store.read(DagRun, [*in_dag, Condition("run_id", "=", run_id)], order_by=("-run_seq",), limit=50)
-
-
-def _with_dag(store: Store, id_or_prefix: str, dag_id: str | None) -> tuple[str | None, str]:
-    """`DAG/RUN` in its two parts. A partition's run id may hold a slash too: one that is there means itself."""
-    first, slash, rest = id_or_prefix.partition("/")
-    if not (slash and rest) or dag_id not in (None, first) or _called(store, id_or_prefix):
-        return dag_id, id_or_prefix
-    return (first, rest) if _is_dag(store, first) else (dag_id, id_or_prefix)
-
-
-def _is_dag(store: Store, dag_id: str) -> bool:
-    """It is, or ever was, one."""
-    return bool(store.first(DagRow, matching(dag_id=dag_id)) or store.first(DagRun, matching(dag_id=dag_id)))
-
-
-def _check_dag(store: Store, dag_id: str | None) -> None:
-    if dag_id is not None and not _is_dag(store, dag_id):
-        raise NotFound("DAG", dag_id, [row.dag_id for row in store.read(DagRow)], hint="see_dags")
-
-
-def _instants(store: Store, text: str, dag_id: str | None) -> tuple[datetime | None, datetime | None]:
-    """A date as people write it, in the DAG's zone, and the end of its day if it has no time; None for what is no date."""
-    from backfill_manager.dags.schedule.timetable import parse_date, parse_end
-
-    dag = store.first(DagRow, matching(dag_id=dag_id)) if dag_id else None
-    zone = dag.timezone if dag else "UTC"
-    try:
-        return parse_date(text, zone, name="RUN"), parse_end(text, zone, name="RUN")
-    except InvalidInput:
-        return None, None
-
-
-def _standing_for(store: Store, dag_id: str, **what: Any) -> list[DagRun]:
-    """Runs of a logical date or a partition; the one that stands in the timeline, if any does."""
-    rows = store.read(DagRun, matching(dag_id=dag_id, **what), order_by=("-run_seq",))
-    return [row for row in rows if is_current(row)] or rows
-
-
-def _batch_around(store: Store, at: datetime, dag_id: str) -> DagRun | None:
-    """The run of several intervals that stands in the timeline for this instant, though its logical date is another."""
-    around = [
-        Condition("items", ">", 1), Condition("interval_start", "<=", at), Condition("interval_end", ">", at),
-    ]  # fmt: skip
-    return store.first(DagRun, [*timeline_of(dag_id), *around], ("-run_seq",))
 
 
 def run_view(row: DagRun) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from backfill_manager.queries.backfill_settings import settings_now
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.bundles import find_bundle, list_bundles
 from backfill_manager.queries.dags import all_dags, current_dag, spec_reader, unknown_dag
-from backfill_manager.queries.runs import find_run
+from backfill_manager.queries.named_run import find_run
 from backfill_manager.queries.tasks import find_task_instance
 from backfill_manager.requests import backfill_checks
 from backfill_manager.requests.backfill_copy import with_copied

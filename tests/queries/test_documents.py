@@ -8,13 +8,13 @@ import pkgutil
 import pytest
 from support.sample_state import FilledState
 
-from backfill_manager.queries import backfill_items, backfills, managers, pools, requests, runs, tasks
+from backfill_manager.queries import backfill_items, backfills, managers, named_run, pools, requests, runs, tasks
 from backfill_manager.schemas import resources
 
 
 def test_documents_of_a_backfill_and_what_it_runs_fit_the_schema(state: FilledState) -> None:
     state.backfill("b1", {"success": 1, "failed": 1})
-    run = runs.find_run(state.store, "latest")
+    run = named_run.find_run(state.store, "latest")
     shown = [
         (resources.Backfill, backfills.list_backfills(state.store).items),
         (resources.BackfillDetails, [backfills.find_backfill(state.store, "b1")]),

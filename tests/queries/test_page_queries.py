@@ -18,9 +18,10 @@ from backfill_manager.queries.calendar import calendar, count_runs_of_day, rows_
 from backfill_manager.queries.gantt import spans_of_run
 from backfill_manager.queries.grid import grid
 from backfill_manager.queries.managers import list_terms
+from backfill_manager.queries.named_run import find_run
 from backfill_manager.queries.pools import waiting_by_pool
 from backfill_manager.queries.requests import list_responses
-from backfill_manager.queries.runs import find_run, newest_runs, recent_runs
+from backfill_manager.queries.runs import newest_runs, recent_runs
 from backfill_manager.queries.tasks import log_tail
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 

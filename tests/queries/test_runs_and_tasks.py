@@ -19,9 +19,10 @@ from backfill_manager.queries.managers import (
     spark_pages,
     status_of_lease,
 )
+from backfill_manager.queries.named_run import find_run
 from backfill_manager.queries.pools import list_pools
 from backfill_manager.queries.requests import find_request, list_requests
-from backfill_manager.queries.runs import find_run, list_runs, run_view
+from backfill_manager.queries.runs import list_runs, run_view
 from backfill_manager.queries.tasks import find_task_instance, list_log_lines, list_task_instances, list_tries
 from backfill_manager.store.base import matching
 from backfill_manager.testing import MemoryStore

@@ -21,6 +21,7 @@ from backfill_manager.errors import InvalidInput
 from backfill_manager.model.records import DagRun
 from backfill_manager.model.states import RUN_FINISHED
 from backfill_manager.queries import runs as queries
+from backfill_manager.queries.named_run import find_run
 from backfill_manager.queries.tasks import (
     find_task_instance,
     list_check_results,
@@ -63,11 +64,11 @@ After = Annotated[
 
 
 def _by_id(request: Request, run_id: RunId, dag_id: InDag = None) -> None:
-    request.state.run_of = lambda store: queries.find_run(store, run_id, dag_id=dag_id)
+    request.state.run_of = lambda store: find_run(store, run_id, dag_id=dag_id)
 
 
 def _of_dag(request: Request, dag_id: Id, run_id: RunIdOfDag) -> None:
-    request.state.run_of = lambda store: queries.find_run(store, run_id, dag_id=dag_id)
+    request.state.run_of = lambda store: find_run(store, run_id, dag_id=dag_id)
 
 
 def _run_of(request: Request) -> Any:

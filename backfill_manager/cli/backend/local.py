@@ -135,7 +135,7 @@ class LocalBackend:
         ).items
 
     def run(self, run_id: str, *, dag_id: str | None) -> Document:
-        return queries.runs.run_details(queries.runs.find_run(self.store, run_id, dag_id=dag_id))
+        return queries.runs.run_details(queries.named_run.find_run(self.store, run_id, dag_id=dag_id))
 
     def run_tasks(self, run: Document, task_id: str | None = None) -> Document:
         """`{"tasks": [...], "tries": [...]}` of a run, or of one of its tasks."""
@@ -232,4 +232,4 @@ class LocalBackend:
         return wait_for_response(self.store, self.clock, request.request_id, timeout_s, pause=self.context.pause)
 
     def run_row(self, run: Mapping[str, Any]) -> DagRun:
-        return queries.runs.find_run(self.store, run["run_id"], dag_id=run["dag_id"])
+        return queries.named_run.find_run(self.store, run["run_id"], dag_id=run["dag_id"])

@@ -202,7 +202,8 @@ def run(
     Example: [cyan]bfm tasks run flights clean 2013-01-05[/]
     """
     from backfill_manager.queries.dags import current_dag
-    from backfill_manager.queries.runs import find_run, run_details
+    from backfill_manager.queries.named_run import find_run
+    from backfill_manager.queries.runs import run_details
     from backfill_manager.queries.tasks import list_task_instances
     from backfill_manager.requests.checked_payloads import task_by_hand
     from backfill_manager.requests.json_input import parse_conf

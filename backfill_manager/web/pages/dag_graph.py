@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.queries import dags as queries
-from backfill_manager.queries.runs import find_run, list_runs
+from backfill_manager.queries.named_run import find_run
+from backfill_manager.queries.runs import list_runs
 from backfill_manager.queries.tasks import list_task_instances
 from backfill_manager.web.filters import state_label
 from backfill_manager.web.links import PathId, to

@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from backfill_manager.model.states import RUN_LIVE
 from backfill_manager.queries.dags import known_dag, spec_of_run
-from backfill_manager.queries.runs import find_run, run_details, run_view
+from backfill_manager.queries.named_run import find_run
+from backfill_manager.queries.runs import run_details, run_view
 from backfill_manager.queries.tasks import (
     find_task_instance,
     list_task_instances,

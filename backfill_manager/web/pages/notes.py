@@ -11,7 +11,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from backfill_manager.queries.backfills import find_backfill
-from backfill_manager.queries.runs import find_run, run_view
+from backfill_manager.queries.named_run import find_run
+from backfill_manager.queries.runs import run_view
 from backfill_manager.requests.checked_payloads import noted_backfill, noted_run
 from backfill_manager.schemas import request_kinds
 from backfill_manager.web.links import PathId, to, to_run

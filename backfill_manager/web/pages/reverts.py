@@ -15,7 +15,7 @@ from starlette.responses import Response
 from backfill_manager.model.records import Response as Answer
 from backfill_manager.queries.backfills import find_backfill
 from backfill_manager.queries.dags import spec_of_run
-from backfill_manager.queries.runs import find_run
+from backfill_manager.queries.named_run import find_run
 from backfill_manager.requests.checked_payloads import reverted_backfill, reverted_run
 from backfill_manager.schemas import request_kinds
 from backfill_manager.store.base import matching

@@ -19,7 +19,8 @@ from backfill_manager.planning.backfills.rendering import PlannedRun, render
 from backfill_manager.queries.dags import spec_of_run
 from backfill_manager.queries.gantt import spans_of_run
 from backfill_manager.queries.managers import spark_pages
-from backfill_manager.queries.runs import find_run, run_details, run_view
+from backfill_manager.queries.named_run import find_run
+from backfill_manager.queries.runs import run_details, run_view
 from backfill_manager.queries.tasks import (
     find_task_instance,
     list_all_task_instances,
