@@ -72,12 +72,12 @@ def text_within(root: Path, file: str, name: str) -> str | None:
     if not parts or ".." in parts or PurePosixPath(name).is_absolute() or set("*?[") & set(name):
         return None
     beside = (root / file).parent / name
-    found = [beside] if beside.is_file() else [*root.rglob(name)]
     try:
+        found = [beside] if beside.is_file() else [*root.rglob(name)]
         is_within = len(found) == 1 and found[0].resolve().is_relative_to(root.resolve())
-        return (
-            found[0].read_text(encoding="utf-8-sig") if is_within and found[0].stat().st_size <= MAX_FILE_SIZE else None
-        )
+        if not is_within or found[0].stat().st_size > MAX_FILE_SIZE:
+            return None
+        return found[0].read_text(encoding="utf-8-sig")
     except (OSError, ValueError):
         return None
 
