@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backfill_manager.errors import InvalidInput, WrongJava
+from backfill_manager.errors import InvalidConfig, InvalidInput, WrongJava
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.spark import jars, session
 from backfill_manager.execution.spark.session import (
@@ -173,6 +173,45 @@ def test_settings_with_which_spark_does_not_start_are_one_line(
     assert last.startswith("Spark does not start: ") and reason in last
     assert last.endswith("Correct `spark` in the configuration file, or the options of spark-submit.")
     assert "backfill_manager/" not in done.stderr, "no traceback of ours"
+
+
+def test_a_time_zone_in_which_days_would_be_others_is_refused_before_spark_starts() -> None:
+    """`CAST(at AS DATE)` of a task would be another day than the one that its write replaces."""
+    with pytest.raises(InvalidConfig, match=r"`spark.sql.session.timeZone` is Asia/Kathmandu, .* in UTC"):
+        session.build_session(pools=[], master="local[1]", conf={"spark.sql.session.timeZone": "Asia/Kathmandu"})
+
+
+def test_what_pools_lack_with_these_settings_is_said(tmp_path: Path) -> None:
+    """Of a Spark of its own, as of a session that was given."""
+    pools = tmp_path / "pools.xml"
+    pools.write_text("<allocations/>")
+    conf = {
+        "spark.scheduler.mode": "FIFO",
+        "spark.scheduler.allocation.file": pools.as_uri(),
+        "spark.driver.memory": "lots",
+    }
+    settings = {"state": str(tmp_path / "state"), "bundles": [], "spark": {"master": "local[1]", "conf": conf}}
+    (tmp_path / "manager.yaml").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "backfill_manager", "--conf", str(tmp_path / "manager.yaml"), "manager", "start"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    warnings = [line for line in done.stderr.splitlines() if "level=warning" in line]
+    assert [
+        "`spark.scheduler.mode FAIR`" in warnings[0],
+        "`spark.scheduler.allocation.file` is set" in warnings[1],
+    ] == [True] * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "joined"),
+    [
+        (None, "io.delta.sql.DeltaSparkSessionExtension"),
+        ("a.Extension,b.Extension", "io.delta.sql.DeltaSparkSessionExtension,a.Extension,b.Extension"),
+        ("a.Extension,io.delta.sql.DeltaSparkSessionExtension", "io.delta.sql.DeltaSparkSessionExtension,a.Extension"),
+    ],
+)
+def test_extensions_of_the_configuration_are_loaded_beside_deltas(given: str | None, joined: str) -> None:
+    conf = {"spark.x": "1"} if given is None else {"spark.x": "1", "spark.sql.extensions": given}
+    assert session.with_deltas_extension(conf) == {"spark.x": "1", "spark.sql.extensions": joined}
 
 
 @pytest.mark.parametrize(
