@@ -52,6 +52,25 @@ def test_an_old_java_is_named_with_what_to_install(
         jars.java()
 
 
+@pytest.mark.parametrize(
+    ("core", "reason"),
+    [
+        (None, "is no Spark: it has no bin/spark-submit"),
+        ("spark-core_2.13-3.5.6.jar", "is Spark 3.5.6, and PySpark is"),
+    ],
+)
+def test_another_spark_in_spark_home_is_refused_before_its_jvm_starts(
+    core: str | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if core is not None:
+        for file in (tmp_path / "bin" / "spark-submit", tmp_path / "jars" / core):
+            file.parent.mkdir()
+            file.touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(InvalidConfig, match=rf"SPARK_HOME={tmp_path} {reason}.*\. Unset SPARK_HOME"):
+        session.build_session(pools=[], master="local[1]")
+
+
 def test_a_missing_java_is_reported_with_the_place_that_was_looked_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +178,7 @@ def test_a_call_to_a_jvm_that_dies_meanwhile_raises_and_logs_nothing(
     [
         ({"spark.network.timeout": "1s"}, "INVALID_SPARK_CONFIG"),
         ({"spark.driver.memory": "lots"}, "JAVA_GATEWAY_EXITED"),
+        ({"spark.local.dir": "/dev/null/no-folder"}, "its JVM has ended"),
     ],
 )
 def test_settings_with_which_spark_does_not_start_are_one_line(

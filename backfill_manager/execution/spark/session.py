@@ -20,7 +20,7 @@ from xml.sax.saxutils import quoteattr
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution.error_format import one_line, silence_query_loggers
 from backfill_manager.execution.spark.connectors import connector_conf, spark_jars
-from backfill_manager.execution.spark.jars import java
+from backfill_manager.execution.spark.jars import java, problem_of_spark_home
 from backfill_manager.execution.spark.provided_session import (
     SCHEDULER,
     SUBQUERY_THREADS,
@@ -135,7 +135,7 @@ def build_session(
     """A session with Delta, fair pools and UTC. `master=None` takes what spark-submit gave, else `local[*]`. `InvalidConfig` when
     Spark refuses to start with these settings."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JNetworkError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -149,6 +149,8 @@ def build_session(
         is_submitted = os.environ.get("SPARK_ENV_LOADED") or "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit
         if not is_submitted:
             java()
+            if problem := problem_of_spark_home():
+                raise InvalidConfig(f"{problem}. Unset SPARK_HOME, or let it name the Spark of PySpark's version.")
             conf = with_master(master, conf)
             settings |= {
                 # Else jobs/spark_driver.py has named them.
@@ -163,8 +165,9 @@ def build_session(
         try:
             with our_log_settings(), _set_meanwhile(jvm_variables(conf.get("spark.master", ""))):
                 spark = SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
-        except (Py4JError, PySparkException) as error:
-            reason = one_line(error).rstrip(".")
+        except (Py4JError, PySparkException, ConnectionError) as error:
+            has_ended = isinstance(error, Py4JNetworkError | ConnectionError)
+            reason = "its JVM has ended, after what it said above" if has_ended else one_line(error).rstrip(".")
             raise InvalidConfig(
                 f"Spark does not start: {reason}. Correct `spark` in the configuration file, or the options of spark-submit."
             ) from error
