@@ -38,7 +38,13 @@ TIME_TO_END_S: Final = 45.0  # more than the manager takes to drain
 def spark_arguments(settings: Settings, options: list[str]) -> list[str]:
     """For spark-submit, up to the application's file: ours, then conf/manager.yaml's, then the person's, who wins."""
     from backfill_manager.execution.spark.connectors import spark_jars
-    from backfill_manager.execution.spark.session import BASE_CONF, jars_beside_deltas, with_master
+    from backfill_manager.execution.spark.session import (
+        BASE_CONF,
+        EXTENSIONS,
+        jars_beside_deltas,
+        with_deltas_extension,
+        with_master,
+    )
 
     configured, own_conf = jars_beside_deltas(settings.spark.conf)
     options, jars = _take_jars(options)
@@ -47,12 +53,14 @@ def spark_arguments(settings: Settings, options: list[str]) -> list[str]:
     )
     typed = _last_value(options, "--master") or typed_conf.get("spark.master")
     conf = {**BASE_CONF, "spark.ui.enabled": "false", "spark.driver.memory": "2g"}
-    conf |= with_master(typed or settings.spark.master, own_conf)
+    conf |= with_deltas_extension(with_master(typed or settings.spark.master, own_conf))
     # spark-submit prefers `--master`, which is ours
     arguments = ["--name", "backfill_manager", "--master", conf.pop("spark.master"), "--jars"]
     arguments.append(",".join([*spark_jars(settings.warehouse), *configured, *jars]))
     for key, value in conf.items():
         arguments += ["--conf", f"{key}={value}"]
+    if EXTENSIONS in typed_conf:
+        options += ["--conf", f"{EXTENSIONS}={with_deltas_extension(typed_conf)[EXTENSIONS]}"]
     return arguments + options
 
 

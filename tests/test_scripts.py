@@ -291,6 +291,9 @@ def test_the_demo_does_not_put_its_state_into_a_catalog(tmp_path: Path) -> None:
 
 
 # -- what Spark is given ----------------------------------------------------------------------------------------------
+EXTENSION = {"spark.sql.extensions": "a.Extension"}
+
+
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(REPOSITORY / "jobs")
@@ -358,6 +361,18 @@ def test_jars_of_manager_yaml_are_passed_beside_deltas_and_those_of_the_options(
     assert arguments[-2:] == ["--conf", "spark.x=1"]
     assert not [one for one in values(arguments, "--conf") if one.startswith("spark.jars=")]
     assert jars_beside_deltas(conf) == (["a.jar", "b.jar"], {"spark.driver.memory": "5g"})
+
+
+@pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize(("conf", "options"), [(EXTENSION, []), ({}, ["--conf", "spark.sql.extensions=a.Extension"])])
+def test_extensions_of_sparks_sql_are_passed_beside_deltas(conf: dict[str, str], options: list[str]) -> None:
+    from spark_driver import spark_arguments
+
+    from backfill_manager.settings import SparkSettings
+
+    arguments = spark_arguments(Settings(spark=SparkSettings(conf=conf)), options)
+    given = [one for one in values(arguments, "--conf") if one.startswith("spark.sql.extensions=")]
+    assert given[-1] == "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension,a.Extension"
 
 
 @pytest.mark.usefixtures("jobs")

@@ -25,7 +25,7 @@ from backfill_manager import file_descriptors
 from backfill_manager.clock import Clock
 from backfill_manager.errors import BackfillManagerError, StateError, WrongJava
 from backfill_manager.execution.spark.connectors import missing_jars
-from backfill_manager.execution.spark.jars import java
+from backfill_manager.execution.spark.jars import java, problem_of_spark_home
 from backfill_manager.humanise import plural
 from backfill_manager.processes.memory_cgroup import memory_limit
 from backfill_manager.store import open_store
@@ -110,17 +110,9 @@ def _packages() -> Check:
     if wrong:
         return Check("packages", "error", ", ".join(wrong), "Install them: `pip install --upgrade backfill-manager`.")
     spark, delta = version("pyspark"), version("delta-spark")
-    home = os.environ.get("SPARK_HOME")
-    if home and (other := _spark_of(Path(home))) not in (None, spark):
-        advice = f"Unset SPARK_HOME, or let it name a Spark {spark}."
-        return Check("packages", "error", f"SPARK_HOME={home} is Spark {other}, and PySpark is {spark}", advice)
+    if problem := problem_of_spark_home():
+        return Check("packages", "error", problem, f"Unset SPARK_HOME, or let it name a Spark {spark}.")
     return Check("packages", "ok", f"{plural(number, 'package')}, among them PySpark {spark} and delta-spark {delta}")
-
-
-def _spark_of(home: Path) -> str | None:
-    """The version of the distribution there, by the name of its core jar."""
-    found = next(iter(sorted((home / "jars").glob("spark-core_*.jar"))), None)
-    return None if found is None else found.stem.rpartition("-")[2]
 
 
 def _java() -> Check:

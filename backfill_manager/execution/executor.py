@@ -51,6 +51,7 @@ from backfill_manager.execution.tasks.run_task import run_sql_task
 from backfill_manager.model.pools import start_order
 from backfill_manager.processes.fork_server_client import ForkServers
 from backfill_manager.service import FailureHandler, Pass, ServiceThread
+from backfill_manager.store.delta_spark.transaction import set_active
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -286,6 +287,7 @@ class Executor:
             if it.abandoned is None:
                 session = self._spark.newSession()
                 it.jobs.enter(session)
+                set_active(session)  # else Delta looks names up by Spark's defaults, not by the session's settings
                 commit = partial(self._commits.commit, partial(self.write_refusal, it))
                 this = WriteContext(
                     it.launch, lambda: session, TaskLogger.of(it.launch, it.lines.add), partial(self._refuse_if_abandoned, it),

@@ -565,7 +565,9 @@ class SparkSettings(_Section):
 
     master: NonEmpty | None = _field(None, "Spark master URL. null: the master given to spark-submit, else `local[*]`.")
     conf: dict[str, Annotated[str, BeforeValidator(_spark_text)]] = _field(
-        {}, "Spark properties, such as `spark.driver.memory`."
+        {},
+        "Spark properties, such as `spark.driver.memory`. `spark.jars` and `spark.sql.extensions` are added to Delta's. A "
+        "`spark.sql.session.timeZone` other than UTC is refused.",
     )
 
 

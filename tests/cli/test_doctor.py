@@ -154,8 +154,9 @@ def test_packages_that_do_not_fit_are_named(doctor: Doctor, monkeypatch: pytest.
 def test_another_spark_in_spark_home_is_an_error(
     doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "spark" / "jars").mkdir(parents=True)
-    (tmp_path / "spark" / "jars" / "spark-core_2.13-3.5.1.jar").touch()
+    for file in ("bin/spark-submit", "jars/spark-core_2.13-3.5.1.jar"):
+        (tmp_path / "spark" / file).parent.mkdir(parents=True)
+        (tmp_path / "spark" / file).touch()
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
     status, said = doctor().of("packages")
     assert status == "error" and "is Spark 3.5.1, and PySpark is 4.2.0" in said

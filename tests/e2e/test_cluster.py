@@ -226,6 +226,7 @@ def one_worker_is_killed(cluster: Cluster, story: Story) -> None:
 def both_workers_are_killed_and_one_is_back(cluster: Cluster, story: Story) -> None:
     cluster.kill_worker()
     cluster.kill_worker()
+    wait_for(lambda: "Spark has no executor, so its jobs wait" in story.log(0).read_text())
     cluster.start_worker()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -102,3 +103,46 @@ def test_with_the_submitter_killed_nothing_goes_on_in_the_dark(submitted: Submit
     submitted.process.kill()  # and not fetched by us: a dead process that nobody has fetched is dead all the same
     assert submitted.nothing_is_left()
     assert submitted.lease.state == "stopped"  # there was time to end well
+
+
+def test_options_of_spark_submit_count_more_than_what_a_manager_sets_itself(tmp_path: Path) -> None:
+    (tmp_path / "dags").mkdir()
+    (tmp_path / "dags" / "own.py").write_text(
+        f"""
+from pathlib import Path
+from backfill_manager import dag, task
+
+@dag(schedule="@once", start_date="2024-01-01")
+def own():
+    @task
+    def say(ctx):
+        names = ("spark.sql.execution.arrow.pyspark.enabled", "spark.sql.shuffle.partitions", "spark.sql.ansi.enabled")
+        Path({str(tmp_path / "said")!r}).write_text(" ".join(map(ctx.spark.conf.get, names)))
+
+    say()
+"""
+    )
+    conf = {"spark.sql.ansi.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+    configured = {
+        "state": "state",
+        "bundles": [{"name": "own", "path": "dags"}],
+        "spark": {"master": "local[2]", "conf": conf},
+    }
+    (tmp_path / "manager.yaml").write_text(json.dumps(configured))
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("BFM_")}
+    typed = ["--conf", "spark.sql.execution.arrow.pyspark.enabled=false", "--conf", "spark.sql.shuffle.partitions=7"]
+    command = [
+        sys.executable,
+        str(REPOSITORY / "jobs" / "submit.py"),
+        "start",
+        "--conf",
+        "manager.yaml",
+        "--until-idle",
+        "--",
+        *typed,
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "said").read_text() == "false 7 false"

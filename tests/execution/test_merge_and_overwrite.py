@@ -460,3 +460,30 @@ def test_what_no_retry_mends_is_not_retried(runner: TaskRunner, table: str) -> N
     for outcome, text in ((lacks, "the rows lack 'id', which is NOT NULL in the table"), (streams, "not a stream")):
         assert isinstance(outcome, Failed) and not outcome.retryable and text in outcome.error
     assert rows_of(runner.spark, table) == []
+
+
+def test_in_a_session_that_tells_cases_apart_the_columns_of_a_table_are_found(runner: TaskRunner, table: str) -> None:
+    def merges_in_capitals(ctx: Any) -> int | None:
+        ctx.spark.conf.set("spark.sql.caseSensitive", "true")
+        rows: int | None = ctx.merge(frame(ctx, (1, "b"), (2, "c"), columns="ID INT, NAME STRING"), table, on=["Id"])
+        return rows
+
+    assert runner.run(a_launch(), merges(table, (1, "a"))) == Succeeded("1")
+    assert runner.run(a_launch(run_id="in capitals"), merges_in_capitals) == Succeeded("2")
+    assert sorted(rows_of(runner.spark, table)) == [(1, "b"), (2, "c")]
+
+
+def test_in_a_session_that_tells_cases_apart_names_that_differ_by_it_are_two_tables(
+    runner: TaskRunner, table: str
+) -> None:
+    def writes_both(ctx: Any) -> list[int]:
+        ctx.spark.conf.set("spark.sql.caseSensitive", "true")
+        names = (table, table.upper())
+        for number, name in enumerate(names):
+            ctx.write(frame(ctx, *[(number, "a")] * (number + 1)), name, mode="append")
+        counts = [ctx.spark.table(name).count() for name in names]
+        ctx.spark.sql(f"DROP TABLE {table.upper()}")
+        return counts
+
+    assert runner.run(a_launch(), writes_both) == Succeeded("[1, 2]")
+    assert rows_of(runner.spark, table) == [(0, "a")]

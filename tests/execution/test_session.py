@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backfill_manager.errors import InvalidInput, WrongJava
+from backfill_manager.errors import InvalidConfig, InvalidInput, WrongJava
 from backfill_manager.execution.error_format import one_line
 from backfill_manager.execution.spark import jars, session
 from backfill_manager.execution.spark.session import (
@@ -50,6 +50,25 @@ def test_an_old_java_is_named_with_what_to_install(
     monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path, says)))
     with pytest.raises(WrongJava, match=f"is Java {version}. Spark needs Java 17 or newer. Install it: `apt install"):
         jars.java()
+
+
+@pytest.mark.parametrize(
+    ("core", "reason"),
+    [
+        (None, "is no Spark: it has no bin/spark-submit"),
+        ("spark-core_2.13-3.5.6.jar", "is Spark 3.5.6, and PySpark is"),
+    ],
+)
+def test_another_spark_in_spark_home_is_refused_before_its_jvm_starts(
+    core: str | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if core is not None:
+        for file in (tmp_path / "bin" / "spark-submit", tmp_path / "jars" / core):
+            file.parent.mkdir()
+            file.touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(InvalidConfig, match=rf"SPARK_HOME={tmp_path} {reason}.*\. Unset SPARK_HOME"):
+        session.build_session(pools=[], master="local[1]")
 
 
 def test_a_missing_java_is_reported_with_the_place_that_was_looked_in(
@@ -159,6 +178,7 @@ def test_a_call_to_a_jvm_that_dies_meanwhile_raises_and_logs_nothing(
     [
         ({"spark.network.timeout": "1s"}, "INVALID_SPARK_CONFIG"),
         ({"spark.driver.memory": "lots"}, "JAVA_GATEWAY_EXITED"),
+        ({"spark.local.dir": "/dev/null/no-folder"}, "its JVM has ended"),
     ],
 )
 def test_settings_with_which_spark_does_not_start_are_one_line(
@@ -173,6 +193,45 @@ def test_settings_with_which_spark_does_not_start_are_one_line(
     assert last.startswith("Spark does not start: ") and reason in last
     assert last.endswith("Correct `spark` in the configuration file, or the options of spark-submit.")
     assert "backfill_manager/" not in done.stderr, "no traceback of ours"
+
+
+def test_a_time_zone_in_which_days_would_be_others_is_refused_before_spark_starts() -> None:
+    """`CAST(at AS DATE)` of a task would be another day than the one that its write replaces."""
+    with pytest.raises(InvalidConfig, match=r"`spark.sql.session.timeZone` is Asia/Kathmandu, .* in UTC"):
+        session.build_session(pools=[], master="local[1]", conf={"spark.sql.session.timeZone": "Asia/Kathmandu"})
+
+
+def test_what_pools_lack_with_these_settings_is_said(tmp_path: Path) -> None:
+    """Of a Spark of its own, as of a session that was given."""
+    pools = tmp_path / "pools.xml"
+    pools.write_text("<allocations/>")
+    conf = {
+        "spark.scheduler.mode": "FIFO",
+        "spark.scheduler.allocation.file": pools.as_uri(),
+        "spark.driver.memory": "lots",
+    }
+    settings = {"state": str(tmp_path / "state"), "bundles": [], "spark": {"master": "local[1]", "conf": conf}}
+    (tmp_path / "manager.yaml").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "backfill_manager", "--conf", str(tmp_path / "manager.yaml"), "manager", "start"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    warnings = [line for line in done.stderr.splitlines() if "level=warning" in line]
+    assert [
+        "`spark.scheduler.mode FAIR`" in warnings[0],
+        "`spark.scheduler.allocation.file` is set" in warnings[1],
+    ] == [True] * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "joined"),
+    [
+        (None, "io.delta.sql.DeltaSparkSessionExtension"),
+        ("a.Extension,b.Extension", "io.delta.sql.DeltaSparkSessionExtension,a.Extension,b.Extension"),
+        ("a.Extension,io.delta.sql.DeltaSparkSessionExtension", "io.delta.sql.DeltaSparkSessionExtension,a.Extension"),
+    ],
+)
+def test_extensions_of_the_configuration_are_loaded_beside_deltas(given: str | None, joined: str) -> None:
+    conf = {"spark.x": "1"} if given is None else {"spark.x": "1", "spark.sql.extensions": given}
+    assert session.with_deltas_extension(conf) == {"spark.x": "1", "spark.sql.extensions": joined}
 
 
 @pytest.mark.parametrize(

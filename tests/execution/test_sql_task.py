@@ -504,3 +504,11 @@ def test_the_tables_that_a_statement_writes_are_read_from_its_plan(
 
     written = written_by(spark, text, evaluated)
     assert sorted(".".join(name) for name in (written.names if written else ())) == names
+
+
+def test_a_task_finds_the_table_that_it_makes_by_the_settings_of_its_session(runner: TaskRunner, table: str) -> None:
+    own = "SET spark.sql.caseSensitive = true"
+    launch = a_sql_launch(f"{own}; SELECT 1 AS id", run_id="r1", into=table.upper(), mode="append")
+    assert runner.run(launch) == Succeeded(None)
+    assert runner.recorder.rows_of(launch) == 1
+    assert runner.run(a_sql_launch(f"{own}; DROP TABLE {table.upper()}", run_id="r2")) == Succeeded(None)

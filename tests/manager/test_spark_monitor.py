@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from backfill_manager.execution.spark.spark_health import spark_gone_reason, temporary_folders
-from backfill_manager.manager.services.spark_monitor import SPARK_INTERVAL_S, TOUCH_INTERVAL_S, SparkMonitor
+from backfill_manager.execution.spark.spark_health import lack_of_executors, spark_gone_reason, temporary_folders
+from backfill_manager.manager.services.spark_monitor import (
+    EXECUTORS_INTERVAL_S,
+    REPORT_LACK_S,
+    SPARK_INTERVAL_S,
+    TOUCH_INTERVAL_S,
+    ExecutorMonitor,
+    SparkMonitor,
+)
 from backfill_manager.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -61,3 +68,19 @@ def test_spark_answers_without_the_folders_that_it_needs(spark: SparkSession) ->
     finally:
         for folder, aside in moved.items():
             aside.rename(folder)
+
+
+def test_jobs_that_wait_for_executors_are_reported_once_and_their_end_too(capsys: pytest.CaptureFixture[str]) -> None:
+    few = int(REPORT_LACK_S / EXECUTORS_INTERVAL_S) - 1
+    looks = [*[True] * few, False, *[True] * (3 * few), False, False]
+    seen = iter(looks)
+    monitor = ExecutorMonitor(lambda: next(seen))
+    assert {monitor.run_once() for _ in looks} == {EXECUTORS_INTERVAL_S}
+    said = [line for line in capsys.readouterr().err.splitlines() if "component=spark_monitor" in line]
+    assert ["Spark has no executor, so its jobs wait" in said[0], "wait for no executor any more" in said[1], len(said)] == [
+        True, True, 2,
+    ]  # fmt: skip
+
+
+def test_a_driver_that_is_its_own_executor_lacks_none(spark: SparkSession) -> None:
+    assert lack_of_executors(spark) is None

@@ -59,12 +59,15 @@ class Merge:
         self._refuse_second_rows(rows)
         spark = rows.sparkSession
         own = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-        values = {identifier(name): f"new.{identifier(name)}" for name in rows.columns}
-        is_key = " AND ".join(f"old.{identifier(name)} <=> new.{identifier(name)}" for name in self.on)
+        # As each of them spells it: a session may be case-sensitive, a table is not.
+        spelt = {name.lower(): name for name in before.schema.names}
+        of_table = {name: identifier(spelt.get(name.lower(), name)) for name in rows.columns}
+        values = {of_table[name]: f"new.{identifier(name)}" for name in rows.columns}
+        is_key = " AND ".join(f"old.{of_table[name]} <=> new.{identifier(name)}" for name in self.on)
         merge = table.delta(own).alias("old").merge(rows.alias("new"), is_key)
         if self.adds_columns:
             merge = merge.withSchemaEvolution()
-        changed = {name: value for name, value in values.items() if name not in map(identifier, self.on)}
+        changed = {name: value for name, value in values.items() if name not in {of_table[one] for one in self.on}}
         if changed:
             merge = merge.whenMatchedUpdate(set=changed)
         with marked_commits(own, mark.transaction, mark.generation, mark.metadata):

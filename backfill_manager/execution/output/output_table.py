@@ -17,7 +17,7 @@ from backfill_manager.execution.messages import AccessedTable
 from backfill_manager.execution.output.column_types import refuse_untyped
 from backfill_manager.execution.output.delta_refusals import named_refusals
 from backfill_manager.execution.output.table_state import PROPERTIES, Commit, TableState
-from backfill_manager.execution.spark.catalog import folder_of, hadoop_path, name_parts, register_table
+from backfill_manager.execution.spark.catalog import as_in_catalog, folder_of, hadoop_path, name_parts, register_table
 from backfill_manager.store.delta_spark.java_classes import java_class
 from backfill_manager.store.delta_spark.transaction import set_active
 from backfill_manager.store.sql_guard import identifier, identifier_if_needed
@@ -72,7 +72,7 @@ class OutputTable:
             parts.insert(0, self._spark.catalog.currentDatabase())
         if len(parts) == 2:
             parts.insert(0, self._spark.catalog.currentCatalog())
-        return ".".join(parts).lower()
+        return as_in_catalog(self._spark, ".".join(parts))
 
     @property
     def key(self) -> str:

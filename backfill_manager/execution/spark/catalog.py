@@ -79,7 +79,12 @@ def folder_of(spark: SparkSession, name: str) -> str | None:
     if not _is_in_memory(spark) or "." in schema or not _VALID.fullmatch(table):
         return None
     folder = "" if schema == "default" else f"/{schema}.db"
-    return f"{warehouse(spark)}{folder}/{table.lower()}"
+    return f"{warehouse(spark)}{folder}/{as_in_catalog(spark, table)}"
+
+
+def as_in_catalog(spark: SparkSession, name: str) -> str:
+    """As Spark's own catalog has the name of a table, and its folder."""
+    return name if str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true" else name.lower()
 
 
 def _schema_and_table(spark: SparkSession, name: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -68,13 +69,25 @@ def java() -> str:
         )
     except subprocess.TimeoutExpired:
         raise WrongJava(f"{java_path} does not report its version within {VERSION_TIMEOUT_S:g} s. {advice}") from None
-    version = re.search(r'version "(\d+)(?:\.(\d+))?', process.stderr + process.stdout)
-    if version is None:
+    number = re.search(r'version "(\d+)(?:\.(\d+))?', process.stderr + process.stdout)
+    if number is None:
         raise WrongJava(f"{java_path} does not report its version. {advice}")
-    major = int(version[2]) if version[1] == "1" and version[2] else int(version[1])
+    major = int(number[2]) if number[1] == "1" and number[2] else int(number[1])
     if major < MIN_JAVA:
         raise WrongJava(f"{java_path} is Java {major}. {advice}")
     return java_path
+
+
+def problem_of_spark_home() -> str | None:
+    """Why PySpark can't start the JVM of the Spark that `SPARK_HOME` names; None if it can, or starts its own."""
+    home, needed = os.environ.get("SPARK_HOME"), version("pyspark")
+    if not home:
+        return None
+    if not (Path(home) / "bin" / "spark-submit").is_file():
+        return f"SPARK_HOME={home} is no Spark: it has no bin/spark-submit"
+    core = next(iter(sorted((Path(home) / "jars").glob("spark-core_*.jar"))), None)
+    found = needed if core is None else core.stem.rpartition("-")[2]
+    return None if found == needed else f"SPARK_HOME={home} is Spark {found}, and PySpark is {needed}"
 
 
 def jar_paths(jars: Sequence[Jar]) -> list[str]:

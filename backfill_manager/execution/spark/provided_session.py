@@ -20,7 +20,7 @@ log = get_logger("spark")
 TIME_ZONE: Final = "spark.sql.session.timeZone"
 SCHEDULER: Final = "spark.scheduler.mode"
 SUBQUERY_THREADS: Final = "spark.sql.subquery.maxThreadThreshold"
-_UTC: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "+00:00"})
+UTC_NAMES: Final = frozenset({"UTC", "Etc/UTC", "GMT", "Z", "+00:00"})
 _IS_REMOTE: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")  # as PySpark itself looks
 
 
@@ -50,7 +50,7 @@ def refuse_remote(environ: Mapping[str, str], conf: Mapping[str, str], session: 
 
 def problem_of(time_zone: str) -> str | None:
     """Why results of a session with this time zone would be wrong; None if they are right."""
-    if time_zone in _UTC:
+    if time_zone in UTC_NAMES:
         return None
     return (
         f"The Spark session that is there has the time zone {time_zone}, and intervals are in UTC: set `{TIME_ZONE} UTC` where "

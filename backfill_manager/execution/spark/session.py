@@ -20,9 +20,18 @@ from xml.sax.saxutils import quoteattr
 from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution.error_format import one_line, silence_query_loggers
 from backfill_manager.execution.spark.connectors import connector_conf, spark_jars
-from backfill_manager.execution.spark.jars import java
-from backfill_manager.execution.spark.provided_session import find_session, refuse_remote
+from backfill_manager.execution.spark.jars import java, problem_of_spark_home
+from backfill_manager.execution.spark.provided_session import (
+    SCHEDULER,
+    SUBQUERY_THREADS,
+    TIME_ZONE,
+    UTC_NAMES,
+    find_session,
+    refuse_remote,
+    shortcomings,
+)
 from backfill_manager.execution.spark.spark_health import ignore_stopped_context, jvm_pid, spark_gone_reason
+from backfill_manager.logging import get_logger
 from backfill_manager.model.pools import MAX_SUBQUERY_THREADS
 from backfill_manager.model.records import Pool
 from backfill_manager.settings import Settings
@@ -31,11 +40,15 @@ from backfill_manager.store.uri import is_local
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = get_logger("spark")
+
 CONTROL_POOL = "control"
+EXTENSIONS: Final = "spark.sql.extensions"
+ALLOCATION_FILE: Final = "spark.scheduler.allocation.file"
 
 # Why each: docs/design-decisions.md, "Spark settings".
 BASE_CONF: Mapping[str, str] = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.session.timeZone": "UTC",
@@ -87,6 +100,13 @@ def query_thread_conf(pools: Iterable[Pool]) -> dict[str, str]:
     }
 
 
+def with_deltas_extension(conf: Mapping[str, str]) -> dict[str, str]:
+    """`spark.sql.extensions` of the configuration would take the place of Delta's, without which MERGE and DELETE fail."""
+    ours = BASE_CONF[EXTENSIONS]
+    others = [name for name in conf.get(EXTENSIONS, "").split(",") if name and name != ours]
+    return {**conf, EXTENSIONS: ",".join([ours, *others])}
+
+
 def jars_beside_deltas(conf: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     """`spark.jars` of the configuration, which would take the place of Delta's, and what else it has."""
     others = {name: value for name, value in conf.items() if name != "spark.jars"}
@@ -115,7 +135,7 @@ def build_session(
     """A session with Delta, fair pools and UTC. `master=None` takes what spark-submit gave, else `local[*]`. `InvalidConfig` when
     Spark refuses to start with these settings."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JNetworkError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -124,11 +144,13 @@ def build_session(
     with tempfile.NamedTemporaryFile("w", prefix="bfm-pools-", suffix=".xml", encoding="utf-8") as pools_file:
         pools_file.write(fair_scheduler_xml(pools))
         pools_file.flush()  # Spark reads it when it starts, and never again
-        allocation_file = {"spark.scheduler.allocation.file": Path(pools_file.name).as_uri()}
-        settings = {**BASE_CONF, **query_thread_conf(pools), **allocation_file}
+        allocation_file = Path(pools_file.name).as_uri()
+        settings = {**BASE_CONF, **query_thread_conf(pools), ALLOCATION_FILE: allocation_file}
         is_submitted = os.environ.get("SPARK_ENV_LOADED") or "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit
         if not is_submitted:
             java()
+            if problem := problem_of_spark_home():
+                raise InvalidConfig(f"{problem}. Unset SPARK_HOME, or let it name the Spark of PySpark's version.")
             conf = with_master(master, conf)
             settings |= {
                 # Else jobs/spark_driver.py has named them.
@@ -138,11 +160,14 @@ def build_session(
             }
         if warehouse:
             settings |= {"spark.sql.warehouse.dir": warehouse, **connector_conf(warehouse)}
+        settings |= {**with_deltas_extension(conf), **(_given_at_submit() if is_submitted else {})}
+        _check(settings, is_ours_of_pools=settings[ALLOCATION_FILE] == allocation_file)
         try:
             with our_log_settings(), _set_meanwhile(jvm_variables(conf.get("spark.master", ""))):
-                spark = SparkSession.builder.appName(app_name).config(map={**settings, **conf}).getOrCreate()
-        except (Py4JError, PySparkException) as error:
-            reason = one_line(error).rstrip(".")
+                spark = SparkSession.builder.appName(app_name).config(map=settings).getOrCreate()
+        except (Py4JError, PySparkException, ConnectionError) as error:
+            has_ended = isinstance(error, Py4JNetworkError | ConnectionError)
+            reason = "its JVM has ended, after what it said above" if has_ended else one_line(error).rstrip(".")
             raise InvalidConfig(
                 f"Spark does not start: {reason}. Correct `spark` in the configuration file, or the options of spark-submit."
             ) from error
@@ -150,6 +175,33 @@ def build_session(
     silence_query_loggers()
     logging.getLogger().addFilter(is_not_of_py4j)
     return spark
+
+
+def _given_at_submit() -> dict[str, str]:
+    """What jobs/spark_driver.py has given spark-submit: ours, the configuration's, and a person's options, which count most."""
+    if "BFM_SUBMITTER_PID" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # else the configuration is an empty one
+    return dict(SparkConf().getAll())
+
+
+def _check(settings: Mapping[str, str], *, is_ours_of_pools: bool) -> None:
+    """`InvalidConfig` where results would be wrong; a warning for each thing that tasks will lack."""
+    if (zone := settings[TIME_ZONE]) not in UTC_NAMES:
+        raise InvalidConfig(
+            f"`{TIME_ZONE}` is {zone}, and the sessions of a manager are in UTC, as intervals are: take it out of `spark.conf` "
+            "in the configuration file, or of the options of spark-submit. A DAG has its own `timezone`."
+        )
+    threads = settings[SUBQUERY_THREADS]
+    number = int(threads) if threads.isdecimal() else MAX_SUBQUERY_THREADS  # Spark refuses what is no number
+    for shortcoming in shortcomings(settings[SCHEDULER].upper(), number):
+        log.warning(shortcoming)
+    if not is_ours_of_pools:
+        log.warning(
+            f"pools have slots, but no weights and no min_share: `{ALLOCATION_FILE}` is set, in place of the file that has them"
+        )
 
 
 @contextlib.contextmanager

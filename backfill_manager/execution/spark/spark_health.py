@@ -6,7 +6,7 @@ import contextlib
 import errno
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,6 +54,22 @@ def spark_gone_reason(spark: SparkSession) -> str | None:
             named = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
             return f"its JVM (pid {jvm.pid}) has ended with {f'exit code {code}' if code >= 0 else named}"
     return f"its JVM does not answer ({one_line(failed)})" if failed else None
+
+
+def lack_of_executors(spark: SparkSession) -> Callable[[], bool] | None:
+    """Whether Spark jobs wait while the driver has no executor. None where it is its own, or Spark is another build."""
+    from py4j.protocol import Py4JError
+
+    context = spark.sparkContext
+    if context.master.startswith("local") and not context.master.startswith("local-cluster"):
+        return None
+    try:
+        java_context = context._jsc.sc()
+        running, managers = java_context.dagScheduler().activeJobs, java_context.getExecutorMemoryStatus
+        running().size(), managers().size()
+    except (Py4JError, TypeError):
+        return None
+    return lambda: bool(running().size() and managers().size() <= 1)  # the driver's own
 
 
 def temporary_folders(spark: SparkSession) -> tuple[Path, ...]:

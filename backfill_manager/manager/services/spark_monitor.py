@@ -17,7 +17,12 @@ from typing import ClassVar, Final
 from backfill_manager.clock import Clock
 from backfill_manager.execution.spark.query_threads import QueryThreads
 from backfill_manager.execution.spark.session import SparkProvider
-from backfill_manager.execution.spark.spark_health import jvm_pid, temporary_folders
+from backfill_manager.execution.spark.spark_health import (
+    ignore_stopped_context,
+    jvm_pid,
+    lack_of_executors,
+    temporary_folders,
+)
 from backfill_manager.humanise import duration
 from backfill_manager.logging import get_logger
 from backfill_manager.manager.services.query_monitor import QueryMonitor
@@ -27,6 +32,8 @@ SPARK_INTERVAL_S: Final = 0.5
 TOUCH_INTERVAL_S: Final = 3600.0  # cleaners of /tmp delete what is days old
 SILENCE_INTERVAL_S: Final = 1.0
 REPORT_SILENCE_S: Final = 30.0
+EXECUTORS_INTERVAL_S: Final = 5.0
+REPORT_LACK_S: Final = 20.0  # more than an executor takes to start
 MAX_SILENCE_S: Final = 300.0  # longer than a collection of garbage takes that ever ends
 
 log = get_logger("spark_monitor")
@@ -112,9 +119,39 @@ class SilenceMonitor(Service):
         return None
 
 
+class ExecutorMonitor(Service):
+    """Reports that Spark jobs wait because there is no executor: the cluster has none to give, or has lost them. Spark's own line
+    about that is a warning, and the manager shows its errors only."""
+
+    JOINED: ClassVar = False  # it calls the JVM
+
+    def __init__(self, jobs_lack_executors: Callable[[], bool]) -> None:
+        super().__init__("executor monitor")
+        self._jobs_lack_executors = jobs_lack_executors
+        self._looks, self._is_reported = 0, False
+
+    def run_once(self) -> float | None:
+        lacking = False
+        with ignore_stopped_context():  # the Spark monitor reports it
+            lacking = self._jobs_lack_executors()
+        self._looks = self._looks + 1 if lacking else 0
+        if self._is_reported and not lacking:
+            log.info("Spark jobs wait for no executor any more")
+            self._is_reported = False
+        elif not self._is_reported and self._looks * EXECUTORS_INTERVAL_S >= REPORT_LACK_S:
+            self._is_reported = True
+            log.warning(
+                "Spark has no executor, so its jobs wait; see whether the cluster has cores and memory left for one"
+            )
+        return EXECUTORS_INTERVAL_S
+
+
 def spark_monitors(session: SparkProvider, on_spark_gone: Callable[[str], None], clock: Clock) -> list[Service]:
     """All that watch the Spark of `session`."""
     spark = session.get()
     monitor = SparkMonitor(session.gone_reason, on_spark_gone, temporary_folders(spark), clock)
     silence = SilenceMonitor(monitor, jvm_pid(spark) if session.is_ours else None, on_spark_gone)
-    return [monitor, silence, QueryMonitor(QueryThreads(spark).full, on_spark_gone)]
+    monitors: list[Service] = [monitor, silence, QueryMonitor(QueryThreads(spark).full, on_spark_gone)]
+    if (jobs_lack_executors := lack_of_executors(spark)) is not None:
+        monitors.append(ExecutorMonitor(jobs_lack_executors))
+    return monitors
