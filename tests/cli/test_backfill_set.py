@@ -12,9 +12,10 @@ from support.sample_state import DAY, NEW_YEAR, FilledState
 
 from backfill_manager.cli.commands.backfill_watch import status_line
 from backfill_manager.dags.definition import TaskSpec
-from backfill_manager.model.records import DagRun, Pool, Request
+from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Pool, Request
 from backfill_manager.queries.eta import ObservedPace
 from backfill_manager.schemas.backfill_options import CreateBackfill
+from backfill_manager.store.base import matching
 
 JANUARY = ("flights", "--from", "2013-01-01", "--to", "2013-01-31")
 
@@ -254,6 +255,38 @@ def test_a_failed_backfill_is_retried(bfm: Bfm, state: FilledState) -> None:
     assert (result.code, result.out) == (0, "1 item runs again\n")
     as_it_is = {"latest_version": False, "downstream": False}
     assert submitted(state) == ("backfill.retry", {"backfill_id": "abc1", **as_it_is})
+
+
+@pytest.mark.parametrize(("end", "code"), [("success", 0), ("failed", 1)])
+def test_a_retry_is_watched_until_the_backfill_has_ended_again(
+    bfm: Bfm, state: FilledState, end: str, code: int
+) -> None:
+    state.dag()
+    state.leads()
+    state.backfill("abc1", {"success": 2, "failed": 1}, state="failed")
+    [backfill] = state.store.read(Backfill)
+    [item] = state.store.read(BackfillItem, matching(state="failed"))
+
+    def answer() -> None:
+        state.put(backfill.evolve(state="running", completed_at=None), item.evolve(state="pending"))
+        state.answers_next(message="1 item runs again")
+
+    def finish() -> None:
+        state.put(backfill.evolve(state=end), item.evolve(state=end))
+
+    state.clock.meanwhile = [answer, finish]
+    result = bfm("backfill", "retry", "abc1", "--wait")
+
+    assert result.code == code, result.err
+    assert "1 item runs again" in result.err and f"flights: {end}, 3 items" in result.out
+
+
+def test_a_retry_that_nobody_answers_is_not_watched(bfm: Bfm, state: FilledState) -> None:
+    """Its backfill still shows how it ended before."""
+    state.backfill("abc1", {"success": 2, "failed": 1}, state="failed")
+    result = bfm("backfill", "retry", "abc1", "--wait")
+    assert result.code == 1 and "Retry backfill abc1: submitted (request " in result.out
+    assert submitted(state)[0] == "backfill.retry"
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,11 @@ from backfill_manager.cli.render.response import (
     NO_ACTIVE_MANAGER,
     RESPONSE_TIMEOUT_S,
     RESULT_TIMEOUT_S,
+    outcome_of,
     payload_of,
     result_of,
     submit,
+    wait_for_response,
 )  # fmt: skip
 from backfill_manager.errors import InvalidInput
 from backfill_manager.model.states import BACKFILL_FINISHED, BACKFILL_STATES, ITEM_STATES
@@ -227,7 +229,10 @@ _add("unpause", request_kinds.BACKFILL_UNPAUSE, "Unpause a backfill: its pending
 
 
 @group.command("retry", schema="commands.RetryBackfill", without=("backfill_id",))
-def retry(context: CliContext, values: Document, id: o.Backfill) -> None:
+def retry(
+    context: CliContext, values: Document, id: o.Backfill,
+    wait: bool = o.flag("--wait", "Watch the backfill until it ends again. Exit code 1 if it fails."),
+) -> int:  # fmt: skip
     """Run the failed items of an ended backfill again, as part of the same backfill. They run the backfill's version of the
     DAG, whatever has changed since, or the current version with --latest-version. Cancelled items stay cancelled; the
     command prints how many there are, and which command runs their dates.
@@ -236,14 +241,30 @@ def retry(context: CliContext, values: Document, id: o.Backfill) -> None:
 
     [cyan]bfm backfill retry latest[/]
 
-    [cyan]bfm backfill retry latest --latest-version --downstream[/]
+    [cyan]bfm backfill retry latest --latest-version --wait[/]
+
+    [cyan]bfm backfill retry latest --downstream[/]
 
     [cyan]bfm backfill retry latest --item 3 --item 7-12[/]
     """
     found = context.backend.backfill(id)
     if how := _how_to_run_cancelled(found):  # before, as the manager refuses where nothing but cancelled items is left
         context.out.note(how)
-    _submit(context, request_kinds.BACKFILL_RETRY, "Retry", found["backfill_id"], **values)
+    backfill_id = found["backfill_id"]
+    if not wait:
+        _submit(context, request_kinds.BACKFILL_RETRY, "Retry", backfill_id, **values)
+        return 0
+    from backfill_manager.cli.commands.backfill_watch import watch_backfill
+
+    request = context.backend.submit(request_kinds.BACKFILL_RETRY, {"backfill_id": backfill_id, **values})
+    response = wait_for_response(context, request)
+    if response is None:  # nobody has answered, which is said above; it is not running again yet
+        text = f"Retry backfill {backfill_id}: submitted (request {request.request_id})."
+        context.out.print_result(outcome_of(request, response, backfill_id=backfill_id), text)
+        return 1
+    if context.out.is_table:
+        context.out.note(response.message)
+    return watch_backfill(context, backfill_id, end_when_stuck=True)
 
 
 def _how_to_run_cancelled(backfill: Document) -> str | None:
