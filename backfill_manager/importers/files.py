@@ -66,8 +66,9 @@ def _converted(text: str, shown: str, name: str, translate: Translate) -> Conver
         return Converted(shown, name, error=f"a bug of `bfm import` ({what}): import it by hand")
 
 
-def text_within(root: Path, file: str, name: str) -> str | None:
-    """The text of a file that `file` names: beside it, or else the only one so named below the folder that is imported."""
+def text_within(place: Path, file: str, name: str) -> str | None:
+    """The text of a file that `file`, converted from this place, names: beside it, or else the only one so named below."""
+    root = place.parent if place.is_file() else place
     parts = PurePosixPath(name).parts
     if not parts or ".." in parts or PurePosixPath(name).is_absolute() or set("*?[") & set(name):
         return None

@@ -1,8 +1,8 @@
 """How secrets look in texts: a name and its value in the ways of settings, code, SQL, plans of Spark and commands; headers,
 addresses and keys.
 
-Every part is bounded, so that a long text of somebody else's choice is read once, and not again from each of its words. Groups:
-`before` and `after` stay, `value` is the secret, with `quoted` between its quotation marks."""
+Every part is bounded, as `names.NAME` is. Groups: `before` and `after` stay, `value` is the secret, with `quoted`
+between its quotation marks."""
 
 from __future__ import annotations
 

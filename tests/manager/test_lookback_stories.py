@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from support.scenarios import (
+    FROM_2024,
+    PAST,
     accepted,
     at,
     clear,
@@ -18,9 +20,6 @@ from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
-
-FROM_2024 = {"start_date": at("2024-01-01"), "catchup": True}
-PAST = {"a": {"depends_on_past": True}}
 
 
 def test_lookback_does_the_last_intervals_again_older_first_and_keeps_the_old_runs_readable() -> None:

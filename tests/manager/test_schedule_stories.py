@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 from support.scenarios import (
+    FROM_2024,
+    PAST,
     accepted,
     at,
     clear,
@@ -24,9 +26,6 @@ from backfill_manager.execution.messages import Failed, Outcome, Succeeded, Task
 from backfill_manager.model import states as s
 from backfill_manager.model.records import COMMIT_ORDER, Pool
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
-
-FROM_2024 = {"start_date": at("2024-01-01"), "catchup": True}
-PAST = {"a": {"depends_on_past": True}}
 
 
 def test_a_scheduled_run_is_made_at_its_intervals_end_and_not_a_moment_before() -> None:

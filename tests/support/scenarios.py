@@ -28,6 +28,10 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
+FROM_2024 = {"start_date": at("2024-01-01"), "catchup": True}
+PAST = {"a": {"depends_on_past": True}}
+
+
 def next_due(manager: InMemoryManager) -> datetime | None:
     """When the manager would wake by itself."""
     return manager._decisions.next_due(manager.clock.now())

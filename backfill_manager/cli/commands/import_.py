@@ -40,11 +40,8 @@ def airflow(context: CliContext, place: str = PLACE, to: str | None = TO, force:
     from backfill_manager.importers.airflow.translate import translate
     from backfill_manager.importers.files import text_within
 
-    path = Path(place).expanduser()
-    root = path.parent if path.is_file() else path
-
     def with_files(text: str, file: str) -> Draft:
-        return translate(text, file, lambda name: text_within(root, file, name))
+        return translate(text, file, lambda name: text_within(Path(place).expanduser(), file, name))
 
     return _convert(context, place, with_files, to, force, nothing="no DAG was found")
 
