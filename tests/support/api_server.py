@@ -19,6 +19,7 @@ from backfill_manager.store.base import Store
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 HERE = ("127.0.0.1", 50000)
+JANUARY = {"dag_id": "flights", "start_date": "2013-01-01", "end_date": "2013-01-31"}  # the body of a new backfill
 TOKENS = {
     "vera": ("viewer", "token of vera"),
     "oleg": ("operator", "token of oleg"),
