@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,23 @@ def test_a_request_without_the_right_to_write_it_is_refused_in_one_line(state: F
         table.chmod(0o755)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == f"Table request at {table} can't be written: this user may not write into its folder.\n"
+    assert state.fingerprint() == before
+
+
+@pytest.mark.parametrize("command", [("state", "compact"), ("state", "init")], ids=" ".join)
+def test_a_state_without_the_right_to_write_it_is_refused_in_one_line(
+    state: FilledState, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    before, tables = state.fingerprint(), [entry for entry in state.root.iterdir() if entry.is_dir()]
+    for table in tables:
+        table.chmod(0o555)
+    try:
+        ended = bfm_without_rights("--state", str(state.root), *command, cwd=tmp_path)
+    finally:
+        for table in tables:
+            table.chmod(0o755)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert re.fullmatch(r"Table \w+ at \S+ can't be written: this user may not write into its folder.\n", ended.stderr)
     assert state.fingerprint() == before
 
 

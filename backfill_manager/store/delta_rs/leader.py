@@ -65,6 +65,8 @@ def take_over(tables: DeltaRsTables, row: Manager, clock: Clock) -> DeltaRsLeade
         lease = tables.open(Manager.TABLE)
         check_next_term(row, _value(lease, Manager.TABLE, "max(term)") or 0)  # another has begun to lead meanwhile
         raise tables.half_imported()
+    for table in (Manager.TABLE, *LED_TABLES):
+        tables.check_may_write(table)
     writer = DeltaRsWriter(tables, row.term, {Manager.TABLE: lease}, clock)
     try:
         writer.append(Manager, [row])

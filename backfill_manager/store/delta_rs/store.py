@@ -7,7 +7,6 @@ Reading goes through its embedded SQL engine; only the columns and rows that are
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +26,6 @@ from backfill_manager.store.delta_rs.tables import DeltaRsTables, run
 from backfill_manager.store.refresh_once import looked_at
 from backfill_manager.store.sql_guard import single_query
 from backfill_manager.store.sql_text import arrow_table
-from backfill_manager.store.uri import is_local
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -167,11 +165,7 @@ class DeltaRsStore(DeltaStore):
     def append_request(self, request: Request) -> None:
         rows = arrow_table(Request, [request])
         table = self.tables.location(Request.TABLE)
-        # Else delta-rs prints a Rust panic before its error.
-        if is_local(table) and os.path.isdir(table) and not os.access(table, os.W_OK):
-            raise StateError(
-                f"Table {Request.TABLE} at {table} can't be written: this user may not write into its folder."
-            )
+        self.tables.check_may_write(Request.TABLE)
         with self.tables.translate_errors(Request.TABLE, "written"), turn_to_append(table):
             for attempt in range(1, APPEND_ATTEMPTS + 1):
                 handle = self.tables.take_appender(Request.TABLE)

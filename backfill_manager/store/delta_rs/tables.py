@@ -195,6 +195,14 @@ class DeltaRsTables(DeltaTables):
         except OSError:
             pass  # there is none
 
+    def check_may_write(self, table: str) -> None:
+        """`StateUnavailable` where this user may not. delta-rs would say so, too, but print a Rust panic before."""
+        place = self.location(table)
+        if is_local(place) and os.path.isdir(place) and not os.access(place, os.W_OK):
+            read_only = os.statvfs(place).f_flag & os.ST_RDONLY
+            why = "its file system is read-only" if read_only else "this user may not write into its folder"
+            raise StateUnavailable(f"Table {table} at {place} can't be written: {why}.")
+
     def open(self, table: str, *, may_be_older: bool = False) -> DeltaTable:
         """A handle of the table as it is now."""
         with self.translate_errors(table, "opened"):
@@ -389,6 +397,7 @@ class DeltaRsTables(DeltaTables):
     def check_promises(self) -> None:
         from backfill_manager.store.delta_rs.storage_probe import check_conditional_put
 
+        self.check_may_write(Request.TABLE)
         with self.translate_errors(Request.TABLE, "written"):
             check_conditional_put(lambda: self.open(Request.TABLE), self.root)
 
