@@ -135,6 +135,7 @@ class DagSpec:
     start_date: datetime | None = None
     end_date: datetime | None = None
     timezone: str = "UTC"
+    exclude_dates: tuple[str, ...] = ()  # YYYY-MM-DD in that zone, rising: a cron schedule does not fire on them
     catchup: bool = False
     max_active_runs: int = 16
     max_active_tasks: int = 16
@@ -326,7 +327,7 @@ class DagSpec:
             for name, default in _LATER.items():
                 if task[name] == default:
                     del task[name]
-        for name in ("declared_params", "expected_by", "notify"):
+        for name in ("declared_params", "exclude_dates", "expected_by", "notify"):
             if not plain[name]:
                 del plain[name]
         plain["start_date"] = format_instant(self.start_date)
@@ -345,7 +346,7 @@ class DagSpec:
             task["checks"] = tuple(Check(**check) for check in task.get("checks", ()))
         plain["tasks"] = tuple(TaskSpec(**task) for task in plain["tasks"])
         plain["reads"] = tuple(TableRead(**read) for read in plain.get("reads", ()))
-        for name in ("tags", "writes", "notify"):
+        for name in ("tags", "writes", "notify", "exclude_dates"):
             plain[name] = tuple(plain.get(name, ()))
         declared = plain.get("declared_params", {})
         plain["declared_params"] = {

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED_LENGTH: Final = 1000  # characters of a description in a list
 _DETAILS: Final = (
-    "description", "start_date", "end_date", "catchup", "max_active_runs", "max_active_tasks", "batchable",
+    "description", "start_date", "end_date", "exclude_dates", "catchup", "max_active_runs", "max_active_tasks", "batchable",
     "expected_by_s", "notify",
 )  # fmt: skip
 _TASK_FIELDS: Final = (

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any, Final, Literal, Protocol, get_args
@@ -43,6 +43,7 @@ MAX_LABEL: Final = 200  # characters of a tag, and of an owner
 MAX_DESCRIPTION: Final = 4000
 MAX_INT: Final = 2**31 - 1  # what is larger doesn't fit into a column
 MAX_MAPPED: Final = 1000  # tasks of one `over`
+MAX_EXCLUDED_DATES: Final = 2000
 MAX_SECONDS: Final = 315_360_000  # ten years; clocks and dates would overflow
 
 Callback = Callable[[Any], object]  # def notify(ctx)
@@ -121,6 +122,28 @@ def _as_tuple(value: Any) -> Any:
 
 def _unique(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
+
+
+def _as_days(value: Any) -> tuple[str, ...]:
+    """Dates as text, rising; of a mapping (`holidays.country_holidays("DE", years=2026)`) the keys."""
+    rule = "dates, such as ['2026-12-25', '2026-12-26']"
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise ValueError(f"must be {rule}, not {value!r}")
+    days = set()
+    for day in value:
+        try:
+            days.add(str(date.fromisoformat(day) if isinstance(day, str) else _day(day)))
+        except ValueError:
+            raise ValueError(f"must be {rule}; {day!r} is none") from None
+    if len(days) > MAX_EXCLUDED_DATES:
+        raise ValueError(f"must be at most {MAX_EXCLUDED_DATES:,} dates, not {len(days):,}")
+    return tuple(sorted(days))
+
+
+def _day(value: Any) -> date:
+    if isinstance(value, datetime) or not isinstance(value, date):
+        raise ValueError("no date, or one with a time")
+    return value
 
 
 def _as_reads(value: Any) -> Any:
@@ -287,6 +310,13 @@ _DATES: Final = ["2013-01-01", "2013-01-01T05:00", "2013-01-01T05:00:00-05:00"]
 _as_date = _checked("a date as text, date or datetime", lambda value: value is None or isinstance(value, str | date))
 Date = Annotated[  # parsed later, when the DAG's time zone is known
     str | date | datetime | None, PlainValidator(_as_date), WithJsonSchema({"type": ["string", "null"], "examples": _DATES})
+]  # fmt: skip
+ExcludedDates = Annotated[
+    Iterable[str | date], PlainValidator(_as_days),
+    WithJsonSchema({
+        "type": "array", "maxItems": MAX_EXCLUDED_DATES, "items": {"type": "string", "format": "date"},
+        "examples": [["2026-12-25", "2026-12-26"]],
+    }),
 ]  # fmt: skip
 _DURATION: Final = {
     "type": "object", "additionalProperties": False, "required": ["seconds"],
@@ -558,6 +588,13 @@ class _OfDag(TypedDict, total=False):
     ]
     timezone: Annotated[
         Text, Field(description="Time zone of the schedule and the dates.", examples=["America/New_York"])
+    ]
+    exclude_dates: Annotated[
+        ExcludedDates,
+        _help(
+            "Dates on which a cron schedule does not fire, such as holidays, in `timezone`. The interval before them ends at the "
+            "next firing."
+        ),
     ]
     catchup: Annotated[
         bool, _help("true: schedule every interval since `start_date`. false: only the latest interval that has ended.")

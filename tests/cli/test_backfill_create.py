@@ -270,6 +270,7 @@ LAST_COMPLETE = "until now (the last complete interval)"
         ("ended", (), "No --from: from start_date 2013-01-01; no --to: until end_date 2013-01-10."),
         ("at_six", ("-e", "2013-01-05"), "No --from: from start_date 2013-01-01T06:30:00-05:00."),
         ("ends_today", ("-s", "2013-01-05"), f"No --to: {LAST_COMPLETE}."),
+        ("last_goes_on", ("-s", "2013-01-05"), f"No --to: {LAST_COMPLETE}."),
     ],
 )
 def test_the_ends_that_were_not_given_are_said_before_anything_is_created(
@@ -278,6 +279,8 @@ def test_the_ends_that_were_not_given_are_said_before_anything_is_created(
     filled.dag("ended", end_date=NEW_YEAR + 9 * DAY)
     filled.dag("at_six", start_date=NEW_YEAR + timedelta(hours=6.5))
     filled.dag("ends_today", end_date=filled.clock.now() - timedelta(hours=1))  # its last interval goes on
+    today = filled.clock.now().replace(hour=4)  # midnight in New York
+    filled.dag("last_goes_on", end_date=today - DAY, exclude_dates=(str(today.date()),))
     if more == ("--dry-run",):
         filled.leads()
         summary = {"dag_id": dag, "items": 0, "pending": 0, "runs": 0, "skipped": {}}

@@ -207,8 +207,8 @@ def test_a_dag_that_names_a_pool_that_does_not_exist_is_shown_with_it(bfm: Bfm, 
     assert bfm("dags", "show", "flights").err == ""
 
 
-def test_when_a_run_is_late_and_who_is_notified_of_a_dag_is_shown(bfm: Bfm, state: FilledState) -> None:
-    state.dag(expected_by=7200.0, notify=("sales-team",))
+def test_when_a_dag_does_not_run_when_a_run_is_late_and_who_is_notified_is_shown(bfm: Bfm, state: FilledState) -> None:
+    state.dag(expected_by=7200.0, notify=("sales-team",), exclude_dates=("2025-12-25", "2025-12-26"))
 
     shown = bfm("dags", "show", "flights", "--output", "json").document
     people = " ".join(bfm("dags", "show", "flights").out.split())
@@ -216,6 +216,8 @@ def test_when_a_run_is_late_and_who_is_notified_of_a_dag_is_shown(bfm: Bfm, stat
     assert (shown["expected_by_s"], shown["notify"]) == (7200.0, ["sales-team"])
     assert "expected by 2 h after the end of an interval" in people
     assert "notifies sales-team" in people
+    assert shown["exclude_dates"] == ["2025-12-25", "2025-12-26"]
+    assert "excluded dates 2025-12-25, 2025-12-26" in people and ", except 2 dates" in people
 
 
 def test_callbacks_are_shown_as_what_they_are(bfm: Bfm, state: FilledState) -> None:

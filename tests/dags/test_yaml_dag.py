@@ -498,6 +498,7 @@ def test_the_schema_has_every_key_with_a_description_and_the_defaults() -> None:
         "checks",
         "reads",
         "writes",
+        "exclude_dates",
         "params",
         "tags",
         "default_args",

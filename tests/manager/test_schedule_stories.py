@@ -42,6 +42,25 @@ def test_a_scheduled_run_is_made_at_its_intervals_end_and_not_a_moment_before() 
     assert [launch.pool for launch in manager.launched] == ["scheduled"]
 
 
+@pytest.mark.parametrize("catchup", [False, True])
+def test_no_run_begins_on_an_excluded_date_and_the_one_before_has_its_data(catchup: bool) -> None:
+    spec = dag_spec(
+        "d",
+        "a",
+        schedule="0 0 * * MON-FRI",
+        start_date=at("2025-12-24"),
+        exclude_dates=("2025-12-25", "2025-12-26"),
+        catchup=catchup,
+    )
+    manager = InMemoryManager(spec, scheduled=True, clock=FakeClock(at("2025-12-24")))
+    play(manager, "2025-12-28T23:59:59")
+    assert not manager.runs("d")
+    play(manager, "2025-12-30")
+    assert [(run.logical_date, run.interval_end, run.created_at) for run in timeline(manager, "d")] == [
+        (at("2025-12-24"), at("2025-12-29"), at("2025-12-29")), (at("2025-12-29"), at("2025-12-30"), at("2025-12-30")),
+    ]  # fmt: skip
+
+
 def test_several_dags_that_are_due_at_once_are_all_made_in_one_turn() -> None:
     daily = [dag_spec(f"d{n}", "a", start_date=at("2024-01-01")) for n in range(20)]
     manager = InMemoryManager(

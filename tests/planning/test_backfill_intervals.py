@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from support.cron_reference import Case, expected_intervals, random_case
+from support.cron_reference import Case, excluding, expected_intervals, random_case
 
 from backfill_manager.clock import format_instant, from_micros, parse_instant
 from backfill_manager.dags.schedule.timetable import Timetable
@@ -41,6 +41,14 @@ def test_sql_agrees_with_croniter_and_the_rule_on_random_cases(spark: SparkSessi
     for _ in range(CASES_TO_TRY):
         case = random_case(source)
         timetable = Timetable(case.schedule, case.timezone, case.start)
+        assert planned(spark, intervals(timetable, case.start, case.end)) == expected_intervals(case), case
+
+
+def test_sql_leaves_out_excluded_dates_as_the_scheduler_does(spark: SparkSession) -> None:
+    source = random.Random(20251224)
+    for _ in range(CASES_TO_TRY // 3):
+        case = excluding(random_case(source), source)
+        timetable = Timetable(case.schedule, case.timezone, case.start, case.exclude_dates)
         assert planned(spark, intervals(timetable, case.start, case.end)) == expected_intervals(case), case
 
 

@@ -12,7 +12,7 @@ import pendulum
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cron_reference import UTC, Case, expected_intervals, random_case
+from support.cron_reference import UTC, Case, excluding, expected_intervals, random_case
 
 from backfill_manager.clock import format_instant, parse_instant
 from backfill_manager.dags.definition import DagSpec, TaskSpec
@@ -28,7 +28,8 @@ def at(text: str) -> datetime:
 
 
 def walk(case: Case) -> list[tuple[datetime, datetime]]:
-    return list(Timetable(case.schedule, case.timezone, case.start).intervals(case.start, case.end))
+    timetable = Timetable(case.schedule, case.timezone, case.start, case.exclude_dates)
+    return list(timetable.intervals(case.start, case.end))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c['schedule']} {c['timezone']} {c['start'][:10]}")
@@ -53,11 +54,37 @@ def test_the_walk_agrees_with_croniter_and_the_rule(seed: int) -> None:
     assert walk(case) == expected_intervals(case)
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32))
+def test_on_excluded_dates_nothing_fires_and_the_interval_before_them_ends_after_them(seed: int) -> None:
+    source = random.Random(seed)
+    case = excluding(random_case(source), source)
+    assert walk(case) == expected_intervals(case)
+
+
+def test_a_weekday_schedule_without_a_holiday_has_one_long_interval() -> None:
+    weekdays = Timetable("0 6 * * MON-FRI", "Europe/Berlin", None, ("2025-12-25", "2025-12-26"))
+    walked = [
+        at.isoformat()[:10] for at, _ in weekdays.intervals(at("2025-12-23T00:00:00Z"), at("2025-12-31T00:00:00Z"))
+    ]
+    assert walked == ["2025-12-23", "2025-12-24", "2025-12-29", "2025-12-30"]
+    assert weekdays.next_after(at("2025-12-24T05:00:00Z")) == at("2025-12-29T05:00:00Z")
+    assert weekdays.last_at_or_before(at("2025-12-28T00:00:00Z")) == at("2025-12-24T05:00:00Z")
+    assert weekdays.last_complete(at("2025-12-29T04:59:00Z")) == (
+        at("2025-12-23T05:00:00Z"),
+        at("2025-12-24T05:00:00Z"),
+    )
+    assert weekdays.describe() == "on weekdays at 06:00 (Europe/Berlin), except 2 dates"
+    assert Timetable("0 6 * * MON-FRI", "Europe/Berlin").next_after(at("2025-12-24T05:00:00Z")) == at(
+        "2025-12-25T05:00:00Z"
+    )
+
+
 def test_looking_back_finds_what_looking_forward_found() -> None:
     source = random.Random(7)
     for _ in range(300):
-        case = random_case(source)
-        timetable = Timetable(case.schedule, case.timezone)
+        case = excluding(random_case(source), source) if source.randrange(2) else random_case(source)
+        timetable = Timetable(case.schedule, case.timezone, None, case.exclude_dates)
         for start, end in walk(case)[:20]:
             assert timetable.last_before(end) == start, case
             assert timetable.last_at_or_before(start) == start, case

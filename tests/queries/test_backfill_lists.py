@@ -178,7 +178,7 @@ def test_an_end_is_estimated_where_a_backfill_runs_at_any_hour() -> None:
     for settings in ({"state": "paused"}, {"pending": 0, "running": 0}, {"waits_until": "2024-01-01T20:00:00Z"}):
         assert not has_time_left({**backfill, **settings})
     assert has_time_left(backfill)
-    found = at_pace(backfill, Pace(2.04), at("2024-01-01T00:00:00.9"))
+    found = at_pace(backfill, Pace(2.04), at("2024-01-01T00:00:00.900000"))
     assert (found["time_left_s"], found["finishes_at"]) == (10.2, "2024-01-01T00:00:11Z")
     found = at_pace({**backfill, "window": "20:00-06:00"}, Pace(2.04), at("2024-01-01"))
     assert (found["time_left_s"], found["finishes_at"]) == (10.2, None)

@@ -21,7 +21,7 @@ from backfill_manager.cli.render.rendered import print_rendered
 from backfill_manager.cli.render.response import carry_out_plan, outcome_of, submit, wait_for_response
 from backfill_manager.clock import parse_instant
 from backfill_manager.errors import InvalidInput, NotFound
-from backfill_manager.humanise import duration, plural
+from backfill_manager.humanise import duration, name_list, plural
 from backfill_manager.schemas.params import list_params
 from backfill_manager.schemas.request_kinds import DAG_DEACTIVATE, DAG_PAUSE, DAG_TRIGGER, DAG_UNPAUSE, RUNS_MARK
 
@@ -78,12 +78,14 @@ def show(context: CliContext, dag: Dag) -> None:
     document = context.out.in_zone(context.backend.dag(dag))
     other = {
         "tasks", "schedule", "schedule_in_words", "runs", "is_active", "inactive_since", "inactive_reason", "declared_params",
-        "expected_by_s", "notify", "unknown_pools",
+        "expected_by_s", "notify", "unknown_pools", "exclude_dates",
     }  # fmt: skip
     fields = [(name, value) for name, value in document.items() if name not in other]
     schedule, in_words = _format_schedule(document), document["schedule_in_words"]
     fields.insert(1, ("not active", document["inactive_reason"]))
     fields.insert(2, ("schedule", schedule if in_words in (None, schedule) else f"{schedule}: {in_words}"))
+    if excluded := document.get("exclude_dates"):  # an older server knows none
+        fields.append(("excluded dates", name_list(excluded)))
     if (expected := document["expected_by_s"]) is not None:
         fields.append(("expected by", f"{duration(expected)} after the end of an interval"))
     fields.append(("notifies", ", ".join(document["notify"])))

@@ -27,8 +27,11 @@ def parse_times(settings: dict[str, Any], who: str) -> None:
         times = {name: value.isoformat() if isinstance(value, date) else value for name, value in times.items()}
         if times["start_date"] is not None:
             settings["start_date"] = parse_start(times["start_date"], timezone, name="start_date")
+        excluded = settings.get("exclude_dates", ())
+        if excluded and Timetable(schedule := settings.get("schedule")).cron is None:
+            raise InvalidInput(f"exclude_dates needs a cron schedule or a preset such as '@daily', not {schedule!r}")
         if times["end_date"] is not None:
-            timetable = Timetable(settings.get("schedule"), timezone, settings.get("start_date"))
+            timetable = Timetable(settings.get("schedule"), timezone, settings.get("start_date"), excluded)
             settings["end_date"] = parse_last(times["end_date"], timetable)
     except InvalidInput as error:
         raise InvalidDag(f"{who}: {error}") from None
@@ -54,13 +57,16 @@ def _every(settings: Mapping[str, Any]) -> Any:
     grids, written = [], set[str]()
     for spec in [made.spec for made in collection.dags] if collection else []:
         if found := tables.intersection(spec.output_tables):
-            grids.append((spec.schedule, spec.timezone))
+            grids.append((spec.schedule, spec.timezone, spec.exclude_dates))
             written |= found
     if grids and written == tables and all(grid == grids[0] for grid in grids):
-        schedule, timezone = grids[0]
-        is_same_zone = timezone == settings.get("timezone", DagSpec.timezone)
-        if is_same_zone and isinstance(schedule, str) and Timetable(schedule).repeats:
+        schedule, *where = grids[0]
+        own = [settings.get(name, getattr(DagSpec, name)) for name in ("timezone", "exclude_dates")]
+        if where == own and isinstance(schedule, str) and Timetable(schedule).repeats:
             return schedule
     example = f"on({data.waits[0]!r}, every='@daily')" if tables else "on(..., every='@daily')"
-    unless = "DAGs further up in this file write all of its tables (`writes=`, `into=`), by one cron schedule in its time zone"
+    unless = (
+        "DAGs further up in this file write all of its tables (`writes=`, `into=`), by one cron schedule with its `timezone` and "
+        "`exclude_dates`"
+    )
     raise InvalidInput(f"schedule needs `every`, which gives its runs their intervals: {example}; unless {unless}")

@@ -16,7 +16,7 @@ import calendar
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import lru_cache
 from typing import Any, Final, Literal
@@ -63,6 +63,7 @@ class Cron:
     nearest_to: int  # `15W`: 15; 0 for none
     weekdays: frozenset[int]
     nth_weekdays: frozenset[tuple[int, int]]  # (weekday, n); if there are any, `weekdays` is empty
+    excluded: frozenset[int] = frozenset()  # days since 1970-01-01 that do not match, whatever the sets say
     _days: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict, repr=False)
 
     def days_of(self, year: int, month: int) -> tuple[int, ...]:
@@ -114,7 +115,7 @@ class Cron:
                 "either": by_day or by_week,
                 "both": by_day and by_week,
             }
-            if fits[self.day_rule]:
+            if fits[self.day_rule] and first + day - 1 not in self.excluded:
                 matching.append(first + day - 1)
         return matching
 
@@ -142,9 +143,12 @@ _KINDS_OF_YEAR: Final = tuple(  # there are fourteen, by length and by first wee
 
 
 @lru_cache(maxsize=1024)
-def parse_cron(text: str) -> Cron:
+def parse_cron(text: str, exclude_dates: tuple[str, ...] = ()) -> Cron:
     """The sets of a five-field expression or a preset; `InvalidSchedule` names the field that is wrong, or says that
-    the expression never fires. The text is expected as `timetable.parse_schedule` leaves it."""
+    the expression never fires. The text is expected as `timetable.parse_schedule` leaves it, dates as YYYY-MM-DD."""
+    if exclude_dates:
+        excluded = frozenset(date.fromisoformat(day).toordinal() - _EPOCH_DAY for day in exclude_dates)
+        return replace(parse_cron(text), excluded=excluded, _days={})
     fields = PRESETS.get(text.lower(), text).split()
     shown = repr(text) if len(text) <= 60 else f"{text[:60]!r}..."
     if len(text) > _MAX_LENGTH or not text.isascii():

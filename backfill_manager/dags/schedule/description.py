@@ -6,6 +6,7 @@ import calendar
 from typing import Final
 
 from backfill_manager.dags.schedule.cron_expression import Cron
+from backfill_manager.humanise import plural
 
 _UNITS: Final = (("week", 604_800), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 _MAX_TIMES: Final = 4  # more than these are not spelled out
@@ -18,12 +19,15 @@ def describe_schedule(schedule: str | dict[str, float] | None, cron: Cron | None
         return f"every {_length(int(schedule['seconds']))}"
     if cron is None:
         return "once"
+    without = f", except {plural(len(cron.excluded), 'date')}" if cron.excluded else ""
+    return f"{_cron(cron)} ({timezone}){without}"
+
+
+def _cron(cron: Cron) -> str:
     days, times = _days(cron), _times(cron)
     if days is None or times is None:
-        return f"cron {cron.text!r} ({timezone})"
-    if times.startswith("every"):
-        return f"{times}{days} ({timezone})"
-    return f"{days.strip() or 'every day'} at {times} ({timezone})"
+        return f"cron {cron.text!r}"
+    return f"{times}{days}" if times.startswith("every") else f"{days.strip() or 'every day'} at {times}"
 
 
 def _length(seconds: int) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from datetime import time as wall_time
 from typing import TYPE_CHECKING, Any, Final
@@ -170,7 +170,7 @@ def _read_date(text: str, name: str) -> datetime:
 
 def timetable_of(dag: DagSpec, range_start: datetime | None = None) -> Timetable:
     """The DAG's timetable. A duration counts from the DAG's `start_date`, or else from where the range starts."""
-    return Timetable(dag.schedule, dag.timezone, dag.start_date or range_start)
+    return Timetable(dag.schedule, dag.timezone, dag.start_date or range_start, dag.exclude_dates)
 
 
 class Timetable:
@@ -178,15 +178,18 @@ class Timetable:
 
     `anchor` is where a duration's grid passes through (also before it), and the one firing of `@once`. Without
     one, a duration fires at any instant it is given, and `@once` never. `None` as schedule never fires.
+    Cron does not fire on `exclude_dates` (YYYY-MM-DD, in the time zone): the interval before them ends after them.
     """
 
-    def __init__(self, schedule: Schedule, timezone: str = "UTC", anchor: datetime | None = None) -> None:
+    def __init__(
+        self, schedule: Schedule, timezone: str = "UTC", anchor: datetime | None = None, exclude_dates: Sequence[str] = ()
+    ) -> None:  # fmt: skip
         check_timezone(timezone)
         self.schedule = parse_schedule(schedule)
         self.timezone = timezone
         self.anchor = anchor
         is_text = isinstance(self.schedule, str) and self.schedule != ONCE
-        self.cron: Cron | None = parse_cron(str(self.schedule)) if is_text else None
+        self.cron: Cron | None = parse_cron(str(self.schedule), tuple(exclude_dates)) if is_text else None
         self.step: int | None = int(self.schedule["seconds"]) * _SECOND if isinstance(self.schedule, dict) else None
 
     @property

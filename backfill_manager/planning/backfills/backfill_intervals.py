@@ -42,6 +42,7 @@ def _cron_values(timetable: Timetable, cron: Cron, start: datetime, end: datetim
         "day_rule": cron.day_rule,
         "last_day": str(cron.last_day).lower(),
         "nearest_to": str(cron.nearest_to),
+        "excluded": " ".join(map(str, sorted(cron.excluded))),
         "nth_weekdays": " ".join(f"{weekday}#{n}" for weekday, n in sorted(cron.nth_weekdays)),
         **{name: " ".join(str(number) for number in sorted(numbers)) for name, numbers in sets.items()},
     }

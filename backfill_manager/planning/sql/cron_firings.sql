@@ -16,6 +16,7 @@ WITH windows AS (
 days AS (
   SELECT windows.*, day, date_add(DATE'1970-01-01', CAST(day AS INT)) AS on_date
   FROM windows LATERAL VIEW explode(sequence(first_day, until_day)) AS day
+  WHERE NOT array_contains(split(:excluded, ' '), CAST(day AS STRING))
 ),
 calendar AS (
   SELECT *,

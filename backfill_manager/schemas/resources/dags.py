@@ -85,6 +85,9 @@ class DagDetails(Dag):
 
     start_date: Instant | None = Field(description="Earliest date of a scheduled run.")
     end_date: Instant | None = Field(description="Latest date of a scheduled run.")
+    exclude_dates: tuple[str, ...] = Field(
+        (), description="Dates on which its schedule does not fire, in its time zone."
+    )
     catchup: bool = Field(description="Whether missed intervals are scheduled, too.")
     max_active_runs: int = Field(description="Maximum number of active scheduled runs.")
     max_active_tasks: int = Field(description="Maximum number of running tasks, over all its runs.")
