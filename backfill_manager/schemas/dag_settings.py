@@ -134,7 +134,7 @@ def _as_days(value: Any) -> tuple[str, ...]:
         try:
             days.add(str(date.fromisoformat(day) if isinstance(day, str) else _day(day)))
         except ValueError:
-            raise ValueError(f"must be {rule}; {day!r} is none") from None
+            raise ValueError(f"must be {rule}; {day!r} is not one") from None
     if len(days) > MAX_EXCLUDED_DATES:
         raise ValueError(f"must be at most {MAX_EXCLUDED_DATES:,} dates, not {len(days):,}")
     return tuple(sorted(days))

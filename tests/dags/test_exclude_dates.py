@@ -72,10 +72,13 @@ def test_they_are_written_in_yaml_too(bundle: BundleFolder) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"exclude_dates": ["2025-02-30"]}, f"{EXAMPLE}; '2025-02-30' is none"),
-        ({"exclude_dates": ["25.12.2025"]}, f"{EXAMPLE}; '25.12.2025' is none"),
-        ({"exclude_dates": [datetime(2025, 12, 25, 6)]}, f"{EXAMPLE}; datetime.datetime(2025, 12, 25, 6, 0) is none"),
-        ({"exclude_dates": [20251225]}, f"{EXAMPLE}; 20251225 is none"),
+        ({"exclude_dates": ["2025-02-30"]}, f"{EXAMPLE}; '2025-02-30' is not one"),
+        ({"exclude_dates": ["25.12.2025"]}, f"{EXAMPLE}; '25.12.2025' is not one"),
+        (
+            {"exclude_dates": [datetime(2025, 12, 25, 6)]},
+            f"{EXAMPLE}; datetime.datetime(2025, 12, 25, 6, 0) is not one",
+        ),
+        ({"exclude_dates": [20251225]}, f"{EXAMPLE}; 20251225 is not one"),
         ({"exclude_dates": "2025-12-25"}, f"{EXAMPLE}, not '2025-12-25'"),
         ({"exclude_dates": None}, f"{EXAMPLE}, not None"),
         (
