@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Final
 
 from backfill_manager.importers.draft import Code, Draft, DraftDag, DraftTask, Item, Remark, in_order
@@ -284,6 +284,16 @@ class _File:
         if "end_offset" in given and unparse(given["end_offset"]) != "0":
             what = f"end_offset={unparse(given['end_offset'])}"
             self._remark(dag.remarks, first.function, what, "A run starts when its interval has ended")
+        if (excluded := given.get("exclusions")) is not None:
+            days = None if kind.startswith("Hourly") else _days(excluded)
+            if days:
+                dag.settings["exclude_dates"] = f"[{', '.join(map(quoted, days))}]"
+            instead = (
+                "With exclude_dates= the interval before is longer; ctx.skip() in a task leaves the data out"
+                if days
+                else "exclude_dates= takes dates; a cron expression leaves out weekdays"
+            )
+            self._remark(dag.remarks, first.function, f"exclusions={unparse(excluded)[:60]}", instead)
 
     def _crons_of_assets(self) -> list[_Cron]:
         of_ops = {one for job, given in self.jobs for one in (job.name, _text(given.get("name")))}
@@ -539,6 +549,22 @@ def _cron(kind: str, given: dict[str, ast.expr]) -> str | None:
     if kind.startswith("Monthly"):
         return f"{minute} {hour} {day} * *"
     return f"{minute} {hour} * * {day if kind.startswith('Weekly') else '*'}"
+
+
+def _days(excluded: ast.expr) -> list[str] | None:
+    """The dates of a list of `datetime(2025, 12, 25)`; None if anything else is in it."""
+    days = []
+    for one in excluded.elts if isinstance(excluded, ast.List | ast.Tuple) else [excluded]:
+        if not isinstance(one, ast.Call) or unparse(one.func).rpartition(".")[2] != "datetime":
+            return None
+        try:
+            at = datetime(*(ast.literal_eval(part) for part in one.args))
+        except (TypeError, ValueError):
+            return None
+        if at.time() != time() or any(word.arg not in ("tz", "tzinfo") for word in one.keywords):
+            return None
+        days.append(f"{at:%Y-%m-%d}")
+    return days
 
 
 def _date(text: str, *, is_end: bool) -> str | None:

@@ -375,6 +375,37 @@ def computed(context): ...
     assert what == ["an offset of the partitions", "end_offset=1"]
 
 
+def test_partitions_that_are_left_out_are_excluded_dates_or_said(tmp_path: Path) -> None:
+    text = """
+import pendulum
+from datetime import datetime, timezone
+from dagster import DailyPartitionsDefinition, HourlyPartitionsDefinition, asset
+
+@asset(partitions_def=DailyPartitionsDefinition(start_date="2025-01-01", exclusions=[
+    datetime(2025, 12, 25), pendulum.datetime(2025, 12, 26, tz="UTC"), datetime(2026, 1, 1, tzinfo=timezone.utc)]))
+def holidays(context): ...
+
+@asset(partitions_def=DailyPartitionsDefinition(start_date="2025-01-01", exclusions=["0 0 * * 6"]))
+def by_cron(context): ...
+
+@asset(partitions_def=DailyPartitionsDefinition(start_date="2025-01-01", exclusions=[datetime(2025, 12, 25, 6)]))
+def at_six(context): ...
+
+@asset(partitions_def=DailyPartitionsDefinition(start_date="2025-01-01", exclusions=DAYS))
+def elsewhere(context): ...
+
+@asset(partitions_def=HourlyPartitionsDefinition(start_date="2025-01-01-00:00", exclusions=[datetime(2025, 12, 25)]))
+def one_hour(context): ...
+"""
+    draft = translate(text, "excluded.py")
+    (tmp_path / "excluded.py").write_text(write(draft))
+    excluded = {dag.spec.tasks[0].task_id: dag.spec.exclude_dates for dag in load_file(tmp_path / "excluded.py")}
+    assert excluded.pop("holidays") == ("2025-12-25", "2025-12-26", "2026-01-01")
+    assert excluded == dict.fromkeys(("by_cron", "at_six", "elsewhere", "one_hour"), ())
+    said = [remark for remark in draft.remarks if remark.what.startswith("exclusions=")]
+    assert ["longer" in remark.instead for remark in said] == [True, False, False, False, False]
+
+
 def test_of_several_schedules_one_is_taken_whole_and_the_others_are_said(tmp_path: Path) -> None:
     text = """
 from dagster import ScheduleDefinition, job, op, schedule
