@@ -10,7 +10,7 @@ import pytest
 from support.drafted import Drafted
 
 from backfill_manager.execution.interval import Interval
-from backfill_manager.importers.dagster import translate
+from backfill_manager.importers.dagster.drafts import translate
 from backfill_manager.importers.files import convert
 from backfill_manager.importers.writer import write
 from backfill_manager.testing import load_file

@@ -83,7 +83,7 @@ def dagster(context: CliContext, place: str = PLACE, to: str | None = TO, force:
 
     Example: [cyan]bfm import dagster ~/shop/assets.py --to dags[/]
     """
-    from backfill_manager.importers.dagster import translate
+    from backfill_manager.importers.dagster.drafts import translate
 
     return _convert(context, place, translate, to, force, nothing="no asset and no job was found")
 
