@@ -40,13 +40,14 @@ def spark_arguments(settings: Settings, options: list[str]) -> list[str]:
     from backfill_manager.execution.spark.connectors import spark_jars
     from backfill_manager.execution.spark.session import (
         BASE_CONF,
-        EXTENSIONS,
         jars_beside_deltas,
         with_deltas_extension,
         with_master,
     )
+    from backfill_manager.execution.spark.site_settings import EXTENSIONS, with_site_lists
 
-    configured, own_conf = jars_beside_deltas(settings.spark.conf)
+    site_conf = with_site_lists(settings.spark.conf, _last_value(options, "--properties-file"))
+    configured, own_conf = jars_beside_deltas(site_conf)
     options, jars = _take_jars(options)
     typed_conf = dict(
         value.split("=", 1) for name, value in pairwise(options) if name in ("--conf", "-c") and "=" in value
@@ -95,15 +96,17 @@ def _last_value(options: list[str], wanted: str) -> str | None:
 def spark_environment(environ: Mapping[str, str], master: str) -> dict[str, str]:
     import pyspark
 
-    from backfill_manager.execution.spark.session import LOG_SETTINGS, jvm_variables
+    from backfill_manager.execution.spark.session import jvm_variables
+    from backfill_manager.execution.spark.site_settings import jvm_log_option
 
+    home = str(Path(pyspark.__file__).parent)  # not some other Spark of this machine
     return {
         **jvm_variables(master),
         **environ,
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),  # not some other Spark of this machine
+        "SPARK_HOME": home,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYSPARK_PYTHON": environ.get("PYSPARK_PYTHON") or sys.executable,
-        "SPARK_SUBMIT_OPTS": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} "
+        "SPARK_SUBMIT_OPTS": f"{jvm_log_option({**environ, 'SPARK_HOME': home})} "
         f"-XX:+UseSerialGC {environ.get('SPARK_SUBMIT_OPTS', '')}",
         "TZ": "UTC",
         "BFM_SUBMITTER_PID": str(os.getpid()),

@@ -376,6 +376,25 @@ def test_extensions_of_sparks_sql_are_passed_beside_deltas(conf: dict[str, str],
 
 
 @pytest.mark.usefixtures("jobs")
+@pytest.mark.parametrize("options", [[], ["--properties-file", "own.conf"]])
+def test_what_a_site_has_in_sparks_conf_folder_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    from spark_driver import spark_arguments, spark_environment
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    file = tmp_path / (options[-1] if options else "spark-defaults.conf")
+    file.write_text("spark.jars a.jar\nspark.sql.extensions a.Extension\n")
+    arguments = spark_arguments(Settings(), options)
+    assert values(arguments, "--jars")[0].split(",")[2:] == ["a.jar"]
+    assert "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension,a.Extension" in values(arguments, "--conf")
+    assert "log4j2.configurationFile" in spark_environment(os.environ, "local")["SPARK_SUBMIT_OPTS"]
+    (tmp_path / "log4j2.properties").touch()
+    assert "log4j2.configurationFile" not in spark_environment(os.environ, "local")["SPARK_SUBMIT_OPTS"]
+
+
+@pytest.mark.usefixtures("jobs")
 def test_spark_settings_of_manager_yaml_come_after_the_defaults() -> None:
     from spark_driver import spark_arguments
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_ERROR_CHARS: Final = 500
 _PACKAGE: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _CAUSE: Final = re.compile("^Caused by: (.*)", re.MULTILINE)  # those of suppressed exceptions are indented
+_NO_CONDITION: Final = "_LEGACY_ERROR_TEMP"  # of Spark, for an exception that it has no message for
 _OF_RETRIES: Final = ("/tenacity/", "/concurrent/futures/")
 
 
@@ -26,13 +27,17 @@ def one_line(error: BaseException, known: tuple[Known, ...] = ()) -> str:
     Java exception it has the root cause, too: Spark says "Task failed while writing rows" of a full disk and of a bad value."""
     text = mask_text(error_message(error), known)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    java_trace = ""
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         lines[0] = lines[1].removeprefix(": ")  # Py4J: the second line has the Java exception
-        causes = _CAUSE.findall(text)
-        if causes and causes[-1] not in lines[0]:
-            lines[0] += f"; caused by {causes[-1]}"
+        java_trace = text
     elif lines and lines[0].startswith("An exception was thrown from the Python worker"):
         lines[0] = lines[-1]  # of a function on a worker: its traceback ends with the exception
+    elif lines and (getattr(error, "getCondition", str)() or _NO_CONDITION).startswith(_NO_CONDITION):
+        java_trace = mask_text(getattr(error, "_stackTrace", ""), known)  # as of a metastore that can't be reached
+    causes = _CAUSE.findall(java_trace)
+    if causes and causes[-1] not in lines[0]:
+        lines[0] += f"; caused by {causes[-1]}"
     parts = [] if isinstance(error, BackfillManagerError) and lines else [type(error).__name__]
     line = ": ".join(parts + lines[:1])
     return line if len(line) <= MAX_ERROR_CHARS else f"{line[: MAX_ERROR_CHARS - 4]} ..."

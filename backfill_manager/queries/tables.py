@@ -88,7 +88,7 @@ class LastWrites(Sequence[dict[str, Any]]):
         return iter(self.documents(self.writes))
 
     def documents(self, writes: Sequence[LastWrite]) -> list[dict[str, Any]]:
-        shown = self._rows.take([write.row for write in writes]).to_pylist()
+        shown = self._rows.take(pa.array([write.row for write in writes], pa.int64())).to_pylist()
         for row, write in zip(shown, writes, strict=True):
             row["reverted_run_id"] = None
             if write.revert is not None:  # the table is as that left it

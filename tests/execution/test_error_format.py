@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors.exceptions.captured import AnalysisException
+from pyspark.sql import SparkSession
 
 import backfill_manager
 from backfill_manager.execution.error_format import one_line, traceback_text
@@ -71,3 +73,15 @@ def test_one_line_of_a_java_exception_has_its_root_cause(below: str, cause: str)
         f"An error occurred while calling o744.writeFiles.\n: {WRITE_FAILED}\n\tat org.apache.X.y(X.scala:8)\n{below}"
     )
     assert one_line(error) == f"Exception: {WRITE_FAILED}{cause}"
+
+
+def test_one_line_of_an_exception_that_spark_only_hands_on_has_its_root_cause(spark: SparkSession) -> None:
+    handed_on, cause = (
+        "HiveException: Unable to instantiate SessionHiveMetaStoreClient",
+        "ERROR XSDB6: Another instance of Derby",
+    )
+    trace = f"{handed_on}\n\tat org.apache.X.y(X.scala:8)\nCaused by: a.B: c\n\t... 1 more\nCaused by: {cause}\n\t... 9 more"
+    assert one_line(AnalysisException(handed_on, trace)) == f"AnalysisException: {handed_on}; caused by {cause}"
+    with pytest.raises(AnalysisException) as raised:
+        spark.sql("SELECT a FROM VALUES (1) AS t(b)")
+    assert "caused by" not in one_line(raised.value)

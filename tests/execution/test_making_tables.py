@@ -16,9 +16,11 @@ from support.executor_fixture import (
 )
 from support.hourly_rows import HOURS, values, writes
 
+from backfill_manager.errors import InvalidConfig
 from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.execution.output import output_table
 from backfill_manager.execution.output.output_table import OutputTable
+from backfill_manager.execution.spark import catalog
 from backfill_manager.execution.spark.catalog import folder_of, hadoop_path, register_table, register_tables, warehouse
 
 if TYPE_CHECKING:
@@ -101,6 +103,17 @@ def test_folders_of_the_warehouse_that_are_named_by_digits_are_tables_like_other
     spark.sql("DROP SCHEMA `12` CASCADE")
     for path in ("1e6", "2024"):
         shutil.rmtree(where / path)
+
+
+def test_a_warehouse_that_spark_cannot_read_is_a_fault_of_the_configuration(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one without a scheme where Hadoop's `fs.defaultFS` is another machine's."""
+    monkeypatch.setattr(catalog, "warehouse", lambda spark: "hdfs://namenode.invalid:8020/w")
+    with pytest.raises(
+        InvalidConfig, match=r"read the warehouse hdfs://namenode.invalid:8020/w: .*UnknownHost.* `file:///"
+    ):
+        register_tables(spark)
 
 
 def _forget(spark: SparkSession, table: str) -> None:

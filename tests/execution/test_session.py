@@ -26,6 +26,7 @@ from backfill_manager.execution.spark.session import (
     lower_jvm_thread_priority,
     query_thread_conf,
 )
+from backfill_manager.execution.spark.site_settings import LOG_SETTINGS, with_site_lists
 from backfill_manager.model.records import Pool
 
 if TYPE_CHECKING:
@@ -287,6 +288,44 @@ spark.stop()
 """
 
 
+@pytest.mark.parametrize("where", ["site/spark-defaults.conf", "spark/conf/spark-defaults.conf"])
+def test_jars_and_extensions_of_spark_defaults_are_loaded_beside_deltas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    file = tmp_path / where
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        "# spark.jars no.jar\n\n spark.jars\ta.jar,\\\n  b.jar \nspark.sql.extensions = a.Extension\nspark.x=1\n"
+    )
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    assert where.startswith("spark/") or with_site_lists({"spark.y": "2"}) == {"spark.y": "2"}
+    if where.startswith("site/"):
+        monkeypatch.setenv("SPARK_CONF_DIR", str(file.parent))
+    lists = {"spark.jars": "a.jar,b.jar", "spark.sql.extensions": "a.Extension"}
+    assert with_site_lists({"spark.y": "2"}) == lists | {"spark.y": "2"}
+    assert with_site_lists({"spark.jars": "c.jar"}) == lists | {"spark.jars": "c.jar"}, (
+        "as any property of `spark.conf`"
+    )
+    assert with_site_lists({}, str(tmp_path / "none")) == {}, "spark-submit with `--properties-file`"
+
+
+def test_extensions_that_spark_submit_is_given_by_itself_are_loaded_beside_those_of_the_configuration(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # as Python programs of spark-submit have it
+    monkeypatch.delenv("BFM_SUBMITTER_PID", raising=False)
+    assert spark._jvm is not None
+    name, properties = "spark.sql.extensions", spark._jvm.java.lang.System
+    before = properties.getProperty(name)
+    properties.setProperty(name, "a.Extension")
+    try:
+        given = session._given_at_submit({name: "b.Extension", "spark.x": "1"})
+    finally:
+        properties.clearProperty(name) if before is None else properties.setProperty(name, before)
+    assert given == {name: "a.Extension,b.Extension"}
+
+
 def test_sparks_ui_is_on_loopback_where_spark_runs_in_one_process() -> None:
     done = subprocess.run([sys.executable, "-c", UI], capture_output=True, text=True, check=False, timeout=300)
     assert done.stdout.split() == ["True", "False"], f"else other machines reach it, too: {done.stderr}"
@@ -311,7 +350,7 @@ def test_the_log_settings_of_a_site_count_more_than_ours(
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     if conf_dir:
         monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / conf_dir))
-    ours = f"-Dlog4j2.configurationFile={session.LOG_SETTINGS.as_uri()} " if are_ours else ""
+    ours = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} " if are_ours else ""
     with session.our_log_settings():
         assert os.environ["SPARK_SUBMIT_OPTS"] == f"{ours}-Dof=site"
     assert os.environ["SPARK_SUBMIT_OPTS"] == "-Dof=site"

@@ -128,6 +128,11 @@ def test_the_last_write_of_each_interval(state: FilledState, accessed: Accesses)
     assert found == [("2024-05-01T00:00:00Z", "again", 3), ("2024-05-02T00:00:00Z", "run of 2", 2)]
 
 
+def test_a_table_that_tasks_have_only_read_has_no_writes(state: FilledState, accessed: Accesses) -> None:
+    accessed("a.read", "read", "t")
+    assert list(list_table_intervals(state.store, "t")[:10]) == []
+
+
 def test_of_many_intervals_only_those_that_are_looked_at_become_documents(
     state: FilledState, accessed: Accesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:

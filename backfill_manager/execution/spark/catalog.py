@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from backfill_manager.errors import InvalidConfig
+from backfill_manager.execution.error_format import one_line
 from backfill_manager.store.delta_spark.java_classes import java_class
 from backfill_manager.store.sql_guard import identifier
 
@@ -23,9 +25,23 @@ _VALID: Final = re.compile(r"[A-Za-z0-9_]+")  # what Spark accepts in a session 
 
 def register_tables(spark: SparkSession) -> list[str]:
     """Registers every Delta table in the folder of `spark.sql.warehouse.dir` that the catalog lacks (also those in `<schema>.db`
-    folders); returns their names. Does nothing where there is a metastore. Call it once at the start."""
+    folders); returns their names. Does nothing where there is a metastore. Call it once at the start. `InvalidConfig` if Spark
+    can't read there."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
     if not _is_in_memory(spark):
         return []
+    try:
+        return _register_folders(spark)
+    except (PySparkException, Py4JJavaError) as error:
+        raise InvalidConfig(
+            f"Spark can't read the warehouse {warehouse(spark)}: {one_line(error).rstrip('.')}. See `warehouse` in the "
+            "configuration. A path without a scheme lies in Hadoop's `fs.defaultFS`; for a folder of this machine write `file:///...`."
+        ) from error
+
+
+def _register_folders(spark: SparkSession) -> list[str]:
     found: list[tuple[str, str, str]] = []
     for folder, path in _folders(spark, warehouse(spark)):
         if folder.endswith(".db") and _VALID.fullmatch(schema := folder.removesuffix(".db")):

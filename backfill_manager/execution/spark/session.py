@@ -30,6 +30,7 @@ from backfill_manager.execution.spark.provided_session import (
     refuse_remote,
     shortcomings,
 )
+from backfill_manager.execution.spark.site_settings import EXTENSIONS, JARS, jvm_log_option, with_site_lists
 from backfill_manager.execution.spark.spark_health import ignore_stopped_context, jvm_pid, spark_gone_reason
 from backfill_manager.logging import get_logger
 from backfill_manager.model.pools import MAX_SUBQUERY_THREADS
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 log = get_logger("spark")
 
 CONTROL_POOL = "control"
-EXTENSIONS: Final = "spark.sql.extensions"
 ALLOCATION_FILE: Final = "spark.scheduler.allocation.file"
 
 # Why each: docs/design-decisions.md, "Spark settings".
@@ -65,7 +65,6 @@ BASE_CONF: Mapping[str, str] = {
     # Without it `spark.sql(text, args=...)` loses its arguments: Delta's parser drops them (delta-io/delta#7640).
     "spark.sql.legacy.parameterSubstitution.constantsOnly": "true",
 }
-LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")  # of Spark and its libraries
 NICENESS = 10  # of 19; a process that is nicer by 10 gets a tenth of a contested core
 LOCAL_CONF: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "2",
@@ -103,14 +102,14 @@ def query_thread_conf(pools: Iterable[Pool]) -> dict[str, str]:
 def with_deltas_extension(conf: Mapping[str, str]) -> dict[str, str]:
     """`spark.sql.extensions` of the configuration would take the place of Delta's, without which MERGE and DELETE fail."""
     ours = BASE_CONF[EXTENSIONS]
-    others = [name for name in conf.get(EXTENSIONS, "").split(",") if name and name != ours]
-    return {**conf, EXTENSIONS: ",".join([ours, *others])}
+    names = dict.fromkeys([ours, *conf.get(EXTENSIONS, "").split(",")])
+    return {**conf, EXTENSIONS: ",".join(filter(None, names))}
 
 
 def jars_beside_deltas(conf: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """`spark.jars` of the configuration, which would take the place of Delta's, and what else it has."""
-    others = {name: value for name, value in conf.items() if name != "spark.jars"}
-    return [jar for jar in conf.get("spark.jars", "").split(",") if jar], others
+    """`spark.jars` of the site and of the configuration, which would take the place of Delta's, and what else it has."""
+    others = {name: value for name, value in conf.items() if name != JARS}
+    return [jar for jar in conf.get(JARS, "").split(",") if jar], others
 
 
 def with_master(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
@@ -140,13 +139,13 @@ def build_session(
     from pyspark.sql import SparkSession
 
     pools = list(pools)
-    jars, conf = jars_beside_deltas(conf or {})
+    is_submitted = os.environ.get("SPARK_ENV_LOADED") or "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit
+    jars, conf = jars_beside_deltas(with_site_lists(conf or {}))
     with tempfile.NamedTemporaryFile("w", prefix="bfm-pools-", suffix=".xml", encoding="utf-8") as pools_file:
         pools_file.write(fair_scheduler_xml(pools))
         pools_file.flush()  # Spark reads it when it starts, and never again
         allocation_file = Path(pools_file.name).as_uri()
         settings = {**BASE_CONF, **query_thread_conf(pools), ALLOCATION_FILE: allocation_file}
-        is_submitted = os.environ.get("SPARK_ENV_LOADED") or "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit
         if not is_submitted:
             java()
             if problem := problem_of_spark_home():
@@ -154,13 +153,13 @@ def build_session(
             conf = with_master(master, conf)
             settings |= {
                 # Else jobs/spark_driver.py has named them.
-                "spark.jars": ",".join([*spark_jars(warehouse or ""), *jars]),
+                JARS: ",".join([*spark_jars(warehouse or ""), *jars]),
                 "spark.ui.enabled": "false",
                 "spark.sql.ui.explainMode": "simple",
             }
         if warehouse:
             settings |= {"spark.sql.warehouse.dir": warehouse, **connector_conf(warehouse)}
-        settings |= {**with_deltas_extension(conf), **(_given_at_submit() if is_submitted else {})}
+        settings |= with_deltas_extension({**conf, **(_given_at_submit(conf) if is_submitted else {})})
         _check(settings, is_ours_of_pools=settings[ALLOCATION_FILE] == allocation_file)
         try:
             with our_log_settings(), _set_meanwhile(jvm_variables(conf.get("spark.master", ""))):
@@ -177,14 +176,18 @@ def build_session(
     return spark
 
 
-def _given_at_submit() -> dict[str, str]:
-    """What jobs/spark_driver.py has given spark-submit: ours, the configuration's, and a person's options, which count most."""
-    if "BFM_SUBMITTER_PID" not in os.environ:
+def _given_at_submit(configured: Mapping[str, str]) -> dict[str, str]:
+    """What jobs/spark_driver.py has given spark-submit: ours, the configuration's, and a person's options, which count most. Of a
+    spark-submit by itself the extensions alone, which the configuration adds to."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # its environment alone: the JVM is still to be started
         return {}
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()  # else the configuration is an empty one
-    return dict(SparkConf().getAll())
+    given = dict(SparkConf().getAll())
+    if "BFM_SUBMITTER_PID" in os.environ:
+        return given
+    return {EXTENSIONS: ",".join(conf[EXTENSIONS] for conf in (given, configured) if EXTENSIONS in conf)}
 
 
 def _check(settings: Mapping[str, str], *, is_ours_of_pools: bool) -> None:
@@ -209,10 +212,7 @@ def our_log_settings() -> Iterator[None]:
     """For a JVM that PySpark starts meanwhile. What a site has in Spark's conf folder, `SPARK_SUBMIT_OPTS` or
     `spark.driver.extraJavaOptions` counts more."""
     before = os.environ.get("SPARK_SUBMIT_OPTS")
-    home = os.environ.get("SPARK_HOME")
-    folder = os.environ.get("SPARK_CONF_DIR") or (home and f"{home}/conf")
-    if not (folder and any(Path(folder).glob("log4j2.*"))):
-        os.environ["SPARK_SUBMIT_OPTS"] = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} {before or ''}"
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{jvm_log_option(os.environ)} {before or ''}".lstrip()
     try:
         yield
     finally:

@@ -29,13 +29,16 @@ def write_and_read_a_table(settings: Settings) -> int:
     )  # fmt: skip
     place = settings.warehouse
     folder = f"{Path(place).expanduser().absolute() if is_local(place) else place}/_bfm_doctor_{os.getpid()}"
+    wanted = f"write and read a table in {place}"
     try:
         spark.range(ROWS).write.format("delta").save(folder)
         rows: int = spark.read.format("delta").load(folder).count()
         path, file_system = hadoop_path(spark, folder)
         file_system.delete(path, True)
+        wanted = "open its metastore"
+        spark.catalog.databaseExists("default")
     except (PySparkException, Py4JError) as error:
-        raise Refused(f"Spark can't write and read a table in {place}: {one_line(error)}") from error
+        raise Refused(f"Spark can't {wanted}: {one_line(error)}") from error
     finally:
         spark.stop()
     return rows
