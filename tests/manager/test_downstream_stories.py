@@ -248,7 +248,43 @@ def test_a_batched_reader_starts_when_all_that_it_joins_can_be_read() -> None:
     assert made(manager, "clean") == ["03"]
     manager.finish(key_of(manager, "01-02"), Failed("boom"))
     nothing_hangs(manager)
-    assert [item.state for item in manager.items(reader)] == [s.FAILED, s.FAILED, s.SUCCESS, s.SUCCESS]
+    assert [item.state for item in manager.items(reader)] == [s.SUCCESS, s.FAILED, s.SUCCESS, s.SUCCESS]
+    assert made(manager, "clean") == ["01", "03"]
+
+
+@pytest.mark.parametrize("batch", [7, 0])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_an_item_that_fails_without_a_run_takes_no_other_of_its_batch_along(batch: int, backwards: bool) -> None:
+    manager = InMemoryManager(
+        dag_spec("raw", "a"), dag_spec("clean", "a", batchable=True),
+        script=lambda it: Failed("boom") if it.ti.dag_id == "raw" and it.run.run_id[18:20] in ("03", "05", "06") else Succeeded(),
+    )  # fmt: skip
+    parent = manager.backfill("raw", days("2024-01-01", 7), max_active_runs=1)
+    week = days("2024-01-01", 7)[:: -1 if backwards else 1]
+    config = json.dumps({"type": "schedule", "run_backwards": backwards})
+    reader = child(manager, "clean", week, parent, batch=batch, config_json=config)
+    nothing_hangs(manager)
+    failed = {
+        item.logical_date.day: item.reason
+        for item in manager.items(reader)
+        if item.state != s.SUCCESS and item.logical_date
+    }
+    assert failed == {day: f"it reads item {day} of backfill {parent}, which is failed" for day in (3, 5, 6)}
+    runs = [(int(day), run.items) for day, run in zip(made(manager, "clean"), manager.runs("clean"), strict=True)]
+    assert sorted(day + n for day, items in runs for n in range(items)) == [1, 2, 4, 7]
+
+
+def test_what_is_joined_with_an_item_that_fails_without_a_run_runs_before_it_where_tasks_depend_on_the_past() -> None:
+    raw, clean = dag_spec("raw", "a"), dag_spec("clean", "a", batchable=True, each=PAST)
+    manager = InMemoryManager(raw, clean, script=only("", fails="01-03"))  # type: ignore[arg-type]
+    parent = manager.backfill("raw", days("2024-01-01", 5))
+    reader = child(manager, "clean", days("2024-01-01", 5), parent, batch=5)
+    nothing_hangs(manager)
+    assert [item.state for item in manager.items(reader)] == [s.SUCCESS] * 2 + [s.FAILED] * 3
+    assert [run.items for run in manager.runs("clean")] == [2]
+    assert (manager.items(reader)[4].reason or "").startswith(
+        "deadlock: its tasks depend on the past, and item 3 failed"
+    )
 
 
 def test_a_reader_waits_for_the_halves_of_a_failed_batch() -> None:

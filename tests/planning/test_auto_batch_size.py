@@ -253,7 +253,10 @@ def test_a_dry_run_says_what_it_will_do_and_why() -> None:
         "so runs take 1 item: so that none takes longer than 10 min."
     )
     unknown = why_so_large(simulate([], [365], LIMITS, 8), [], LIMITS)
-    assert "no run of this DAG has succeeded yet, so the first runs take 1 item each" in unknown and "10 min" in unknown
+    assert (
+        "no complete run of this DAG has succeeded yet, so the first runs take 1 item each" in unknown
+        and "10 min" in unknown
+    )
 
 
 def test_the_runs_of_a_plan_are_those_foreseen() -> None:

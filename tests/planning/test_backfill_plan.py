@@ -243,6 +243,16 @@ def test_the_summary_says_what_the_plan_holds(spark: SparkSession) -> None:
     assert plan(spark, DAILY, start_date=day(1), end_date=day(1), max_active_runs=2).summary["max_active_runs"] == 2
 
 
+@pytest.mark.parametrize(
+    ("how", "reprocess"),
+    [({"preview": True}, "completed"), ({"kind": "missing"}, "failed"), ({"kind": "stale"}, "completed")],
+)
+def test_the_summary_says_which_runs_are_done_again_as_the_backfill_will(
+    spark: SparkSession, how: dict[str, Any], reprocess: str
+) -> None:
+    assert plan(spark, DAILY, start_date=day(1), end_date=day(1), **how).summary["reprocess"] == reprocess
+
+
 def test_the_summary_says_how_many_items_start_before_the_dag(spark: SparkSession) -> None:
     dag = dataclasses.replace(DAILY, start_date=day(3))
     made = plan(spark, dag, runs(("success", day(1), None)), start_date=day(1), end_date=day(4))

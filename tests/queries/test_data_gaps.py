@@ -77,6 +77,16 @@ def test_outdated_by_what_was_read_last(lake: Lake) -> None:
     assert lake.found(3) == [], again
 
 
+def test_a_commit_of_days_apart_changes_no_day_between_them(lake: Lake) -> None:
+    then = lake.rows("bronze", 1, 2, 3)
+    for day in (1, 2, 3):
+        lake.run(day, ("read", "bronze", then), ("write", "silver", lake.rows("silver", day)))
+    ends = ((MAY + DAY * n, MAY + DAY * (n + 1)) for n in (0, 2))
+    parts = ({"column": "at", "kind": "timestamp", "lower": str(a), "upper": str(b)} for a, b in ends)
+    lake.rows("bronze", 1, 3, about={"writes": [{"state": "mine", "replaced": one} for one in parts]})
+    assert lake.found(3) == [("silver", 1, "outdated"), ("silver", 3, "outdated")]
+
+
 def test_a_revert_of_a_part_of_a_commit_is_a_change(lake: Lake) -> None:
     then = lake.rows("bronze", 1)
     lake.run(1, ("read", "bronze", then), ("write", "silver", lake.rows("silver", 1)))

@@ -103,7 +103,8 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
         items = batch[: next_batch(batch, most)]
         if at + len(items) == len(live.pending) and live.window_is_short and 1 < most >= len(items):
             return  # the rest of the batch has not been read yet
-        waits = _wait_verdict(tick, live, items)
+        waits, n = _wait_verdict(tick, live, items)
+        items = items[:n]
         if waits == "wait":
             if in_order:
                 return
@@ -130,23 +131,26 @@ def _may_make_run(state: ManagerState, live: ActiveBackfill, item: BackfillItem)
     return is_idle and all(date is not None and item.logical_date < date for date in dates)
 
 
-def _wait_verdict(tick: Tick, live: ActiveBackfill, items: list[BackfillItem]) -> str:
-    """`start`, `wait`, or `ended` when the data that they read will not come."""
+def _wait_verdict(tick: Tick, live: ActiveBackfill, items: list[BackfillItem]) -> tuple[str, int]:
+    """`start`, `wait`, or `ended` when the data that they read will not come; and for how many of the first of these items it
+    is true: one whose data will not come takes no other along."""
     if not live.parents:
-        return "start"
+        return "start", len(items)
     if live.waits is None:
-        return "wait"  # read by the next prefetch
+        return "wait", len(items)  # read by the next prefetch
     verdicts = [live.waits.evaluate(item) for item in items]
-    if any(verdict == "wait" for verdict, _ in verdicts):
-        return "wait"
-    failed = next((before for verdict, before in verdicts if verdict == "fail"), None)
-    if failed is None:
-        is_written = not live.row.is_preview and _is_being_written(tick.state, live.waits, items)
-        return "wait" if is_written else "start"
-    for item in items:
-        reason = f"it reads item {failed.ordinal} of backfill {failed.backfill_id}, which is {failed.state}"
-        tick.state.put_item(live, item, c.item_ended(item, s.FAILED, reason))
-    return "ended"
+    fails = [verdict == "fail" for verdict, _ in verdicts]
+    n = next((n for n, one in enumerate(fails) if one != fails[0]), len(items))
+    if fails[0]:
+        for item, (_, failed) in zip(items[:n], verdicts, strict=False):
+            assert failed is not None
+            reason = f"it reads item {failed.ordinal} of backfill {failed.backfill_id}, which is {failed.state}"
+            tick.state.put_item(live, item, c.item_ended(item, s.FAILED, reason))
+        return "ended", n
+    if any(verdict == "wait" for verdict, _ in verdicts[:n]):
+        return "wait", n
+    is_written = not live.row.is_preview and _is_being_written(tick.state, live.waits, items[:n])
+    return "wait" if is_written else "start", n
 
 
 def _is_being_written(state: ManagerState, waits: UpstreamItems, items: list[BackfillItem]) -> bool:

@@ -21,7 +21,8 @@ PAST_IS_DONE: Final = frozenset({s.SUCCESS, s.SKIPPED, s.REMOVED})
 
 
 def evaluate(rule: str, upstream: Collection[str]) -> Verdict:
-    """What becomes of a task whose upstream tasks are in these states (an empty collection: a root, it may start)."""
+    """What becomes of a task whose upstream tasks are in these states (an empty collection: a root, it may start). A task that
+    will not start ends the same way in whatever order its upstream tasks end."""
     if not upstream or rule == "always":
         return "start"
     good = any(state in GOOD for state in upstream)
@@ -30,7 +31,7 @@ def evaluate(rule: str, upstream: Collection[str]) -> Verdict:
     done = all(state in s.TASK_FINISHED for state in upstream)
 
     if rule == "all_success":
-        return "upstream_failed" if bad else "skip" if skipped else "start" if done else "wait"
+        return "upstream_failed" if bad else "wait" if not done else "skip" if skipped else "start"
     if rule == "all_failed":
         return "skip" if good or skipped else "start" if done else "wait"
     if rule == "all_done":

@@ -147,7 +147,7 @@ class BackfillPlan:
             "skipped": self.skipped,
             "first": format_instant(ends["min"]),
             "last": format_instant(ends["max"]),
-            "reprocess": self.command.reprocess,
+            "reprocess": self.command.effective_reprocess,
             "max_active_runs": self.max_active_runs,
             **({"tasks": list(self.tasks)} if self.command.tasks is not None else {}),
             **({"reruns": {"runs": len(again), "failed_tasks": sum(again.values())}} if again else {}),

@@ -200,8 +200,8 @@ def why_so_large(runs: Simulated, past: Sequence[PastRun], limits: BatchLimits) 
     cost, target = cost_of(past), humanise.duration(limits.target_s)
     if cost is None:
         return (
-            "Batches size themselves: no run of this DAG has succeeded yet, so the first runs take 1 item each, later ones up to "
-            f"{GROWTH} times as many as have succeeded at once, while a run takes no longer than {target}."
+            "Batches size themselves: no complete run of this DAG has succeeded yet, so the first runs take 1 item each, later "
+            f"ones up to {GROWTH} times as many as have succeeded at once, while a run takes no longer than {target}."
         )
     smallest, largest = min(runs.sizes), max(runs.sizes)
     sizes = (

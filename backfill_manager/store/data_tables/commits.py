@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -115,44 +116,44 @@ class Commits:
         firsts, pasts, placed = np.concatenate(first), np.concatenate(past), np.concatenate(is_placed)
         undone, undoes_from = _undone({one: metadata[one] for one in ours.tolist()})
         froms = np.array([undoes_from.get(one, 0) for one in version.tolist()], np.int64)
-        places = self._clipped(metadata, version, firsts[chosen], pasts[chosen], placed[chosen])
-        found = Changes(version, *places[:2], np.isin(version, ours), places[2], froms)
-        return found.where(~np.isin(version, undone))
+        found = Changes(version, firsts[chosen], pasts[chosen], np.isin(version, ours), placed[chosen], froms)
+        return self._clipped(metadata, found.where(~np.isin(version, undone)))
 
-    def _clipped(
-        self,
-        metadata: Mapping[int, Mapping[str, Any]],
-        version: Numbers,
-        first: Numbers,
-        past: Numbers,
-        is_placed: Flags,
-    ) -> tuple[Numbers, Numbers, Flags]:
+    def _clipped(self, metadata: Mapping[int, Mapping[str, Any]], changes: Changes) -> Changes:
         """A commit of ours that says that it has replaced intervals has changed rows nowhere else, though its files, written
-        anew because of some of their rows, reach further."""
-        spans = {one: span for one in sorted(metadata) if (span := self._span(metadata[one])) is not None}
+        together or anew because of some of their rows, reach further. There is one element for each file and interval."""
+        spans = [(version, *span) for version, about in metadata.items() for span in self._spans(about)]
         if not spans:
-            return first, past, is_placed
-        versions = np.array([*spans], np.int64)
-        (low, has_low), (high, has_high) = (
-            places_of(pa.array(ends, pa.string()), self._kind) for ends in zip(*spans.values(), strict=True)
-        )
-        at = np.minimum(np.searchsorted(versions, version), len(versions) - 1)
-        is_one = (versions[at] == version) & (has_low & has_high)[at]
-        first, past = (
-            np.where(is_one, np.maximum(first, low[at]), first),
-            np.where(is_one, np.minimum(past, high[at]), past),
-        )
-        return first, past, is_placed | is_one
+            return changes
+        number, *texts = zip(*spans, strict=True)
+        (low, has_low), (high, has_high) = (places_of(pa.array(ends, pa.string()), self._kind) for ends in texts)
+        versions = np.array(number, np.int64)
+        is_known = ~np.isin(versions, versions[~(has_low & has_high)])
+        versions, low, high = versions[is_known], np.append(low[is_known], FIRST), np.append(high[is_known], PAST)
+        begin, end = (np.searchsorted(versions, changes.version, side) for side in ("left", "right"))
+        times = np.maximum(end - begin, 1)
+        at = np.repeat(np.arange(len(times)), times)
+        nth = np.arange(len(at)) - np.repeat(np.cumsum(times) - times, times)
+        is_one = (end > begin)[at]
+        span = np.where(is_one, begin[at] + nth, -1)
+        found = changes.where(at)
+        first, past = np.maximum(found.first, low[span]), np.minimum(found.past, high[span])
+        found = replace(found, first=first, past=past, is_placed=found.is_placed | is_one)
+        return found.where(~is_one | (first < past))
 
-    def _span(self, about: Mapping[str, Any]) -> tuple[str, str] | None:
-        """From the first to the last end of the intervals along the column that a commit has replaced."""
+    def _spans(self, about: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """The ends of the intervals along the column that a commit has replaced; adjacent ones are one."""
         writes = [one for one in about.get("writes", [about]) if isinstance(one, dict)]
         parts = [one.get("replaced") or {} for one in writes]
         of_column = [one for one in parts if (one.get("column"), one.get("kind")) == (self._name, self._kind)]
         ends = [(one["lower"], one["upper"]) for one in of_column if one.get("lower") and one.get("upper")]
-        if not ends or len(ends) < len(parts):
-            return None
-        return min(lower for lower, _ in ends), max(upper for _, upper in ends)
+        found: list[tuple[str, str]] = []
+        for lower, upper in sorted(ends) if len(ends) == len(parts) else ():
+            if found and lower <= found[-1][1]:
+                lower, before = found.pop()
+                upper = max(before, upper)
+            found.append((lower, upper))
+        return found
 
     @staticmethod
     def _look_up(

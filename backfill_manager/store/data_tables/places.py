@@ -44,7 +44,8 @@ class Files:
 
 @dataclass(frozen=True)
 class Changes:
-    """Files that commits have added or removed, with rows that came or went: one element for each, in the order of versions."""
+    """Files that commits have added or removed, with rows that came or went: one element for each, and for each interval to
+    which such a commit confines its changes, in the order of versions."""
 
     version: Numbers = field(default_factory=lambda: NO_NUMBERS)
     first: Numbers = field(default_factory=lambda: NO_NUMBERS)
@@ -54,7 +55,7 @@ class Changes:
     # Of a revert the first version that it has undone: who has read one before it has what is there again. Else 0.
     undoes_from: Numbers = field(default_factory=lambda: NO_NUMBERS)
 
-    def where(self, chosen: Flags) -> Changes:
+    def where(self, chosen: Flags | Numbers) -> Changes:
         return Changes(*(values[chosen] for values in vars(self).values()))
 
 
