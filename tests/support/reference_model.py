@@ -194,15 +194,11 @@ class PlainModel:
     def play(self, run: PlainRun) -> None:
         """Every task that is to run does so, in order; then the run ends as its leaves say."""
         blocked = False
-        standing = dict(run.tasks)  # None: it is to run
         for task, upstream in run.dag.tasks.items():
             if run.tasks[task] is not None:
                 continue
             waited_for = [run.tasks[up] for up in upstream if up not in run.left_out]
-            before_it_ran = [standing[up] for up in upstream if up not in run.left_out]
-            if "skipped" in before_it_ran and not any(state in BAD for state in before_it_ran):
-                run.tasks[task] = "skipped"  # what had been skipped already decides before the others run
-            elif any(state in BAD for state in waited_for):
+            if any(state in BAD for state in waited_for):
                 run.tasks[task] = "upstream_failed"
             elif "skipped" in waited_for:
                 run.tasks[task] = "skipped"
