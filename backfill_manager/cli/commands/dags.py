@@ -84,8 +84,8 @@ def show(context: CliContext, dag: Dag) -> None:
     schedule, in_words = _format_schedule(document), document["schedule_in_words"]
     fields.insert(1, ("not active", document["inactive_reason"]))
     fields.insert(2, ("schedule", schedule if in_words in (None, schedule) else f"{schedule}: {in_words}"))
-    if excluded := document.get("exclude_dates"):  # an older server knows none
-        fields.append(("excluded dates", name_list(excluded)))
+    if document["exclude_dates"]:
+        fields.append(("excluded dates", name_list(document["exclude_dates"])))
     if (expected := document["expected_by_s"]) is not None:
         fields.append(("expected by", f"{duration(expected)} after the end of an interval"))
     fields.append(("notifies", ", ".join(document["notify"])))

@@ -51,8 +51,8 @@ def _is_complete(end: str, dag: Mapping[str, Any], now: datetime) -> bool:
     from backfill_manager.dags.schedule.timetable import Timetable, parse_schedule
 
     anchor = None if dag["start_date"] is None else parse_instant(dag["start_date"])
-    excluded = dag.get("exclude_dates", ())  # an older server's DAG has none
-    complete = Timetable(parse_schedule(dag["schedule"]), dag["timezone"], anchor, excluded).last_complete(now)
+    timetable = Timetable(parse_schedule(dag["schedule"]), dag["timezone"], anchor, dag["exclude_dates"])
+    complete = timetable.last_complete(now)
     return complete is not None and at <= complete[0]
 
 

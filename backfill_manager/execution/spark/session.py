@@ -139,13 +139,13 @@ def build_session(
     from pyspark.sql import SparkSession
 
     pools = list(pools)
-    is_submitted = os.environ.get("SPARK_ENV_LOADED") or "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit
     jars, conf = jars_beside_deltas(with_site_lists(conf or {}))
     with tempfile.NamedTemporaryFile("w", prefix="bfm-pools-", suffix=".xml", encoding="utf-8") as pools_file:
         pools_file.write(fair_scheduler_xml(pools))
         pools_file.flush()  # Spark reads it when it starts, and never again
         allocation_file = Path(pools_file.name).as_uri()
         settings = {**BASE_CONF, **query_thread_conf(pools), ALLOCATION_FILE: allocation_file}
+        is_submitted = os.environ.get("SPARK_ENV_LOADED") or "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit
         if not is_submitted:
             java()
             if problem := problem_of_spark_home():
