@@ -51,16 +51,17 @@ def serve(
     from backfill_manager.api import server
     from backfill_manager.file_descriptors import raise_limit
 
+    settings = context.settings
+    host = host or settings.api.host
+    server.check_host(settings, host)
+    backend = context.local_backend()
     raise_limit()
     # This process does nothing but serve, and imports pyarrow further down. In almost any call pyarrow imports pandas, only
     # to check whether a value is one of its series (50 MB, half a second), and works without it. Its own memory pools, one
     # for each thread, give nothing back: another 60 MB under load.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     sys.meta_path.insert(0, _WithoutPandas())
-    settings = context.settings
-    host = host or settings.api.host
-    server.check_host(settings, host)
-    store = context.local_backend().any_store
+    store = backend.any_store
     app = _site(context, store)
     bound = server.listen(host, settings.api.port if port is None else port)
     url = server.url_of(bound)
