@@ -12,6 +12,8 @@ from datetime import datetime
 
 from backfill_manager.dags.schedule.timetable import ONCE
 from backfill_manager.manager.decisions.backfill_runs import runs_to_rerun
+from backfill_manager.manager.decisions.data_waits import has_waited_to_its_limit
+from backfill_manager.manager.decisions.item_outcomes import batch_of_half
 from backfill_manager.manager.decisions.reopen import LoadedRows, load_version
 from backfill_manager.manager.decisions.schedule import lookback_depth
 from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
@@ -55,6 +57,7 @@ def prefetch(state: ManagerState, store: Store, now: datetime) -> None:
             live.first = 0 if first is None else first.ordinal
     _read_writes(state, store)
     _read_failed_runs(state, store)
+    _read_waited(state, store)
     _read_pasts(state, store)
 
 
@@ -74,6 +77,20 @@ def _read_failed_runs(state: ManagerState, store: Store) -> None:
         state.backfills[backfill_id].failed_runs = {run.key: (run, loaded.tasks[run.key]) for run in runs}
         for run in runs:
             load_version(state, store, run.dag_id, run.dag_version)
+
+
+def _read_waited(state: ManagerState, store: Store) -> None:
+    """Reads which tasks of batches that are retried in halves had waited to their limit: they don't wait that long again."""
+    missing: dict[RunKey, ActiveBackfill] = {}
+    for live in state.backfills.values():
+        if any(task.wait_limit is not None for task in live.spec.work):
+            split = set(filter(None, map(batch_of_half, live.pending)))
+            live.waited = {run_id: waited for run_id, waited in live.waited.items() if run_id in split}
+            missing |= {(live.row.dag_id, run_id): live for run_id in split - live.waited.keys()}
+    loaded = LoadedRows(store, missing)
+    for key, live in missing.items():
+        waited = (ti.task_id for ti in loaded.tasks[key].values() if has_waited_to_its_limit(ti, live.spec))
+        live.waited[key[1]] = frozenset(waited)
 
 
 def _read_pasts(state: ManagerState, store: Store) -> None:

@@ -66,6 +66,7 @@ class ActiveRun:
     selected: frozenset[str]  # task ids that this run is to run, callbacks too; the others count as done
     past: dict[str, TaskInstance] | None = None  # tasks of the previous run once it is finished; None: not read (yet)
     wait_ends: dict[str, datetime] = field(default_factory=dict)  # of tasks that wait for data and have a limit
+    has_waited: frozenset[str] = frozenset()  # tasks that waited to their limit in the batch of which it is a half
     wait_checks: dict[ExternalWait, tuple[WaitCheck, ...]] = field(default_factory=dict)  # what each wait means here
     may_start: bool = True  # within `max_active_runs`, as of this tick
     marked_failed: str | None = None  # the reason, where a person said how it ended
@@ -109,6 +110,9 @@ class ActiveBackfill:
     ended_as: str | None = None  # its state before a mark reopened it, until a run of it ends by work
     first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not read (any more)
     past: list[PastRun] | None = None  # what runs of the DAG cost, for sizes of batches; None: not needed, or not read
+    waited: dict[str, frozenset[str]] = field(
+        default_factory=dict
+    )  # by id of a batch whose halves are next: `has_waited`
     # As the tables have them: the next runs whose failed tasks are to run again.
     failed_runs: dict[RunKey, tuple[DagRun, dict[str, TaskInstance]]] = field(default_factory=dict)
 

@@ -192,6 +192,72 @@ def test_a_failed_wait_that_is_cleared_waits_anew() -> None:
     assert lake.state_of() == s.SUCCESS
 
 
+def written_but_one(lake: Lake, missing: int, **fields: Any) -> str:
+    """A backfill of eight days of `silver` in one batch; the data of all but one of them (from 0) is there."""
+    eight = days("2024-01-02", 8)
+    lake.write(eight[:missing] + eight[missing + 1 :])
+    backfill = lake.backfill("silver", eight, batch=8, **fields)
+    lake.drain()
+    return backfill
+
+
+def test_the_halves_of_a_batch_whose_wait_has_ended_do_not_wait_once_more() -> None:
+    lake = Lake(wait_limit=7200.0)
+    backfill = written_but_one(lake, 5)
+    assert lake.states(backfill) == {s.RUNNING: 8}, "the batch waits"
+    lake.clock.advance(seconds=7200)
+    lake.drain()
+    assert lake.states(backfill) == {s.SUCCESS: 7, s.FAILED: 1}
+    (failed,) = (run for run in lake.runs("silver") if run.state == s.FAILED)
+    assert (failed.logical_date, failed.items) == (days("2024-01-07", 1)[0][0], 1)
+    tasks = [ti for ti in lake.tasks("silver", "clean") if ti.run_id == failed.run_id]
+    assert [ti.error for ti in tasks] == ["waited 2 h for bronze.events"]
+
+
+def test_a_batch_whose_wait_ends_skips_only_the_day_without_data() -> None:
+    lake = Lake(wait_limit=7200.0, after_wait_limit="skip")
+    backfill = written_but_one(lake, 2)
+    lake.clock.advance(seconds=7200)
+    lake.drain()
+    assert lake.states(backfill) == {s.SUCCESS: 8}, "a run whose tasks are skipped succeeds"
+    skipped = {ti.run_id for ti in lake.tasks("silver", "clean") if ti.state == s.SKIPPED}
+    runs = [run for run in lake.runs("silver") if run.run_id in skipped]
+    assert [(run.logical_date, run.items) for run in runs] == [(days("2024-01-04", 1)[0][0], 1)]
+
+
+def test_another_leader_knows_that_a_half_has_waited_and_a_retry_waits_anew() -> None:
+    lake = Lake(wait_limit=7200.0)
+    backfill = written_but_one(lake, 0, max_active_runs=1)
+    lake.clock.advance(seconds=7200)
+    while lake.states(backfill) == {s.RUNNING: 8}:
+        lake.tick()
+    lake.crash()  # before the first half has its run
+    lake.drain()
+    assert lake.states(backfill) == {s.SUCCESS: 7, s.FAILED: 1}
+    accepted(lake, "backfill.retry", backfill_id=backfill)
+    lake.drain()
+    assert lake.states(backfill) == {s.SUCCESS: 7, s.RUNNING: 1}
+    lake.clock.advance(seconds=7200)
+    lake.drain()
+    assert lake.states(backfill) == {s.SUCCESS: 7, s.FAILED: 1}
+
+
+def test_a_task_of_a_half_that_had_not_waited_in_the_batch_has_its_whole_limit() -> None:
+    lake = Lake()
+    each = {
+        "clean": {"waits_for": ("bronze.events",), "wait_limit": 7200.0},
+        "join": {"waits_for": ("bronze.places",), "wait_limit": 3600.0},
+    }
+    lake.add_dag(dag_spec("silver", "clean", "join", upstream={"join": ["clean"]}, each=each))
+    backfill = written_but_one(lake, 7)
+    lake.clock.advance(seconds=7200)
+    lake.drain()
+    assert lake.states(backfill) == {s.RUNNING: 7, s.FAILED: 1}
+    lake.clock.advance(seconds=3600)
+    lake.drain()
+    assert lake.states(backfill) == {s.FAILED: 8}, "and halves of these do not wait again, whichever task has waited"
+
+
 def test_it_waits_for_its_upstream_first_and_from_then_on() -> None:
     spec = dag_spec(
         "silver", "fetch", "join", upstream={"join": ["fetch"]},

@@ -23,7 +23,7 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager.decisions import notification_rules
 from backfill_manager.manager.decisions.auto_batch_inputs import next_size
 from backfill_manager.manager.decisions.create_run import existing_run, make_run, remove_unmapped
-from backfill_manager.manager.decisions.item_outcomes import close_pending, end_items
+from backfill_manager.manager.decisions.item_outcomes import batch_of_half, close_pending, end_items
 from backfill_manager.manager.decisions.runs import end_run
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
 from backfill_manager.manager.tick_context import Tick
@@ -316,6 +316,7 @@ def _make(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], overridde
         items=len(items), conf_json=live.row.conf_json,
     )  # fmt: skip
     run = make_run(tick.state, row, live.spec, live.timeline, overridden, selected=live.selected, owner=live)
+    run.has_waited = live.waited.get(batch_of_half(items[0]) or "", frozenset())
     _start_items(tick, live, items, run.row)
     if live.row.state == s.QUEUED:  # also when all its runs are marked at once
         tick.put(c.backfill_started(live.row, tick.now))

@@ -7,9 +7,10 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final
 
-from backfill_manager.dags.definition import TaskSpec
+from backfill_manager.dags.definition import DagSpec, TaskSpec
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
+from backfill_manager.model import states as s
 from backfill_manager.model.records import TaskInstance
 from backfill_manager.planning.data.wait_conditions import MAX_OPEN, open_wait_checks, wait_checks_of
 
@@ -36,15 +37,20 @@ def missing_data(state: ManagerState, run: ActiveRun, task: TaskSpec) -> list[st
     return missing
 
 
-def wait_ends_at(run: ActiveRun, task: TaskSpec, ti: TaskInstance, now: datetime) -> datetime | None:
+def wait_ends_at(
+    state: ManagerState, run: ActiveRun, task: TaskSpec, ti: TaskInstance, now: datetime
+) -> datetime | None:
     """Counted from the moment in which nothing else keeps it from starting, also if an earlier leader saw it begin. One that
-    ended while nobody led goes on until this leader has had the time to look for what is awaited. None: without a limit."""
-    if task.wait_limit is None:
+    ended while nobody led, or with the batch of which the run is a half, goes on until this leader has had the time to look for
+    what is awaited. None: without a limit, or it has not been read yet what was written."""
+    tables = [wait for wait in task.waits_for if isinstance(wait, str)]
+    if task.wait_limit is None or not state.written.keys() >= set(tables):
         return None
     if task.task_id not in run.wait_ends:
         limit = timedelta(seconds=task.wait_limit)
-        ends_at = now + limit if ti.wait_ends_at is None else min(ti.wait_ends_at, now + limit)
-        if not all(isinstance(wait, str) for wait in task.waits_for):
+        latest = now if task.task_id in run.has_waited else now + limit
+        ends_at = latest if ti.wait_ends_at is None else min(ti.wait_ends_at, latest)
+        if len(tables) < len(task.waits_for):
             ends_at = max(ends_at, now + min(limit, FIRST_LOOK))
         run.wait_ends[task.task_id] = ends_at
     return run.wait_ends[task.task_id]
@@ -56,6 +62,12 @@ def forget_wait_ends(tick: Tick, run: ActiveRun, waiting: Collection[str] = ()) 
     for ti in [ti for ti in run.tasks.values() if ti.wait_ends_at is not None]:
         if ti.task_id not in waiting:
             tick.put(ti.evolve(wait_ends_at=None))
+
+
+def has_waited_to_its_limit(ti: TaskInstance, spec: DagSpec) -> bool:
+    """Whether a task has failed before its first try, as its data did not come."""
+    task = spec.by_id.get(ti.task_id)
+    return task is not None and task.wait_limit is not None and ti.state == s.FAILED and ti.try_number == 0
 
 
 def next_wait_end(state: ManagerState) -> datetime | None:

@@ -33,10 +33,9 @@ def end_items(
 ) -> None:  # fmt: skip
     """Ends the items that `run`, which has ended, had taken. The reason of a deadlock is the backfill's, too: a crash may have
     come between the run and its backfill. `by_mark`: it had ended before, and has done nothing since but be marked."""
-    if run.state == s.FAILED and live.row.reason is None and (run.reason or "").startswith(DEADLOCK):
+    if run.state == s.FAILED and live.row.reason is None and _is_deadlocked(run):
         state.put(live.row.evolve(reason=run.reason))
-    may_be_split = len(items) > 1 and not (by_mark or was_marked_failed(run) or live.took_over(run))
-    if run.state == s.FAILED and may_be_split and run.started_at is not None and not live.row.is_cancelled:
+    if run.state == s.FAILED and not by_mark and _may_be_split(live, items, run):
         middle = (len(items) + 1) // 2
         for half in (items[:middle], items[middle:]):
             for item in half:
@@ -54,6 +53,27 @@ def end_items(
         ended, reason = s.FAILED, f"its run {run.run_id} has the unknown state {run.state!r}"
     for item in items:
         state.put_item(live, item, c.item_ended(item, ended, reason))
+
+
+def is_split_if_it_fails(state: ManagerState, run: DagRun) -> bool:
+    """Whether its items are tried again in halves."""
+    live = state.owner_of(run)
+    return live is not None and _may_be_split(live, live.running.get(run.key, ()), run)
+
+
+def _may_be_split(live: ActiveBackfill, items: Sequence[BackfillItem], run: DagRun) -> bool:
+    if len(items) < 2 or was_marked_failed(run) or live.took_over(run) or live.row.is_cancelled:
+        return False
+    return run.started_at is not None or not _is_deadlocked(run)
+
+
+def _is_deadlocked(run: DagRun) -> bool:
+    return (run.reason or "").startswith(DEADLOCK)
+
+
+def batch_of_half(item: BackfillItem) -> str | None:
+    """Id of the failed run of which a pending item is to run again in a half."""
+    return item.run_id if item.reason == SPLIT_REASON else None
 
 
 def close_pending(tick: Tick, live: ActiveBackfill, end_state: str, reason: str, ranges: Ranges | None = None) -> None:

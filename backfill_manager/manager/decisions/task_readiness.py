@@ -20,6 +20,7 @@ from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.errors import shorten
 from backfill_manager.humanise import duration
 from backfill_manager.manager.decisions.data_waits import forget_wait_ends, missing_data, wait_ends_at
+from backfill_manager.manager.decisions.item_outcomes import is_split_if_it_fails
 from backfill_manager.manager.decisions.map_tasks import map_tasks, over_tasks
 from backfill_manager.manager.decisions.past_runs import ACTIVE, past_obstacle, repeating_before, wait_of
 from backfill_manager.manager.decisions.trigger_rules import Verdict, counted_state, evaluate
@@ -114,11 +115,11 @@ class _Readiness:
 
     def _data_is_there(self, task: TaskSpec, ti: TaskInstance) -> bool:
         """If not, it goes on waiting, or ends with its limit."""
-        tick = self._tick
-        missing = missing_data(tick.state, self._run, task)
+        tick, run = self._tick, self._run
+        missing = missing_data(tick.state, run, task)
         if not missing:
             return True
-        ends_at = wait_ends_at(self._run, task, ti, tick.now)
+        ends_at = wait_ends_at(tick.state, run, task, ti, tick.now)
         if ends_at is None or tick.now < ends_at:
             self._awaited |= dict.fromkeys(missing)
             self._waiting.add(task.task_id)
@@ -126,7 +127,8 @@ class _Readiness:
                 tick.put(ti.evolve(wait_ends_at=ends_at))  # the next manager counts on
         else:
             why = f"waited {duration(task.wait_limit or 0)} for {_listed(missing)}"
-            tick.put(c.skipped(ti, tick.now, why) if task.after_wait_limit == "skip" else c.failed(ti, tick.now, why))
+            is_skipped = task.after_wait_limit == "skip" and not is_split_if_it_fails(tick.state, run.row)
+            tick.put(c.skipped(ti, tick.now, why) if is_skipped else c.failed(ti, tick.now, why))
         return False
 
     def _note_waits(self) -> None:
