@@ -61,6 +61,17 @@ def test_a_daily_run_waits_until_every_hour_has_been_written() -> None:
     assert (lake.state_of(), run.state, run.reason) == (s.SUCCESS, s.SUCCESS, None)
 
 
+def test_a_day_that_is_missing_holds_back_no_other_of_a_batch() -> None:
+    lake, eight = Lake(), days("2024-01-02", 8)
+    lake.write(eight[:5] + eight[6:])
+    backfill = lake.backfill("silver", eight, batch=8)
+    lake.drain()
+    runs = [(run.items, run.state) for run in lake.runs("silver")]
+    assert runs == [(5, s.SUCCESS), (1, s.QUEUED), (2, s.SUCCESS)]
+    lake.write(eight[5:6])
+    assert lake.states(backfill) == {s.SUCCESS: 8}
+
+
 def test_an_hour_needs_the_day_that_holds_it() -> None:
     manager = InMemoryManager(
         dag_spec("bronze", "load"), dag_spec("hourly", "split", schedule="@hourly", each={"split": {"waits_for": ("events",)}}),
