@@ -12,7 +12,7 @@ from datetime import datetime
 
 from backfill_manager.dags.schedule.timetable import ONCE
 from backfill_manager.manager.decisions.backfill_runs import runs_to_rerun
-from backfill_manager.manager.decisions.data_waits import has_waited_to_its_limit
+from backfill_manager.manager.decisions.data_waits import awaited_tables, has_waited_to_its_limit
 from backfill_manager.manager.decisions.item_outcomes import batch_of_half
 from backfill_manager.manager.decisions.reopen import LoadedRows, load_version
 from backfill_manager.manager.decisions.schedule import lookback_depth
@@ -62,9 +62,10 @@ def prefetch(state: ManagerState, store: Store, now: datetime) -> None:
 
 
 def _read_writes(state: ManagerState, store: Store) -> None:
-    """Reads what has been written of tables that a task waits for; from then on memory follows."""
-    tasks = (task for run in state.runs.values() for task in run.spec.work if task.task_id in run.tasks)
-    waited_for = {table for task in tasks for table in task.waits_for if isinstance(table, str)}
+    """Reads what has been written of tables for which a task waits, or will in a batch; from then on memory follows."""
+    waited_for = {table for run in state.runs.values() for table in awaited_tables(run.spec, run.tasks)}
+    batched = (live for live in state.backfills.values() if live.most_in_batch > 1 and live.pending)
+    waited_for |= {table for live in batched for table in awaited_tables(live.spec, live.selected)}
     if missing := waited_for - state.written.keys():
         state.written |= read_written(store, missing)
 

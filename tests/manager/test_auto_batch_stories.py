@@ -79,6 +79,13 @@ def test_no_run_takes_longer_than_the_target() -> None:
     assert max(made(manager)) == 10  # 10 + 10 * 5 seconds
 
 
+def test_no_task_is_given_more_than_it_does_in_half_of_its_timeout() -> None:
+    manager = ground_with(spec=dag_spec("d", "a", batchable=True, each={"a": {"timeout": 60.0}}))
+    auto(manager, 60, max_active_runs=2)
+    run_through(manager, taking(10.0, 5.0))
+    assert max(made(manager)) == 4  # 10 + 4 * 5 seconds
+
+
 def test_the_target_of_the_configuration_counts_where_the_backfill_has_none() -> None:
     manager = ground_with()
     manager.state.batch_target_s = 30.0

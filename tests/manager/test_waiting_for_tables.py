@@ -61,6 +61,17 @@ def test_a_daily_run_waits_until_every_hour_has_been_written() -> None:
     assert (lake.state_of(), run.state, run.reason) == (s.SUCCESS, s.SUCCESS, None)
 
 
+def test_a_day_that_is_missing_holds_back_no_other_of_a_batch() -> None:
+    lake, eight = Lake(), days("2024-01-02", 8)
+    lake.write(eight[:5] + eight[6:])
+    backfill = lake.backfill("silver", eight, batch=8)
+    lake.drain()
+    runs = [(run.items, run.state) for run in lake.runs("silver")]
+    assert runs == [(5, s.SUCCESS), (1, s.QUEUED), (2, s.SUCCESS)]
+    lake.write(eight[5:6])
+    assert lake.states(backfill) == {s.SUCCESS: 8}
+
+
 def test_an_hour_needs_the_day_that_holds_it() -> None:
     manager = InMemoryManager(
         dag_spec("bronze", "load"), dag_spec("hourly", "split", schedule="@hourly", each={"split": {"waits_for": ("events",)}}),
@@ -193,18 +204,18 @@ def test_a_failed_wait_that_is_cleared_waits_anew() -> None:
 
 
 def written_but_one(lake: Lake, missing: int, **fields: Any) -> str:
-    """A backfill of eight days of `silver` in one batch; the data of all but one of them (from 0) is there."""
+    """A backfill of eight days of `silver` in one batch, which then waits for the data of one of them (from 0)."""
     eight = days("2024-01-02", 8)
-    lake.write(eight[:missing] + eight[missing + 1 :])
     backfill = lake.backfill("silver", eight, batch=8, **fields)
     lake.drain()
+    lake.write(eight[:missing] + eight[missing + 1 :])
+    assert [run.items for run in lake.runs("silver")] == [8]
     return backfill
 
 
 def test_the_halves_of_a_batch_whose_wait_has_ended_do_not_wait_once_more() -> None:
     lake = Lake(wait_limit=7200.0)
     backfill = written_but_one(lake, 5)
-    assert lake.states(backfill) == {s.RUNNING: 8}, "the batch waits"
     lake.clock.advance(seconds=7200)
     lake.drain()
     assert lake.states(backfill) == {s.SUCCESS: 7, s.FAILED: 1}

@@ -119,6 +119,21 @@ def test_a_run_takes_the_time_of_the_longest_way_through_its_tasks() -> None:
     assert failed is not None and failed.failed
 
 
+def test_a_batch_leaves_each_task_half_of_its_timeout() -> None:
+    tasks = TaskSpec("a", timeout=20.0), TaskSpec("b", upstream=("a",), timeout=100.0), TaskSpec("c", upstream=("b",))
+    spec = DagSpec("d", tasks, schedule="@daily")
+    at = parse_instant("2024-01-01T00:00:00Z").astimezone(UTC)
+    row = DagRun("d", "r", "backfill", "success", 1, 1, at, started_at=at, ended_at=at)
+    one = past_run(row, spec, {"a": 3.0, "b": 5.0, "c": 12.0}, 0, own=True)
+    four = past_run(row.evolve(items=4), spec, {"a": 6.0, "b": 20.0, "c": 24.0}, 0, own=True)
+    assert one is not None and four is not None and (one.of_timeout, four.of_timeout) == (0.15, 0.3)
+    cost = cost_of([one, four])
+    assert cost is not None and (cost.fixed_s, cost.per_item_s) == (pytest.approx(10.0), pytest.approx(10.0))
+    assert size_of_next(cost, MOST, LIMITS, 365).items == 5, "a takes 10 s of a run of 67 s"
+    small = cost_of([dataclasses.replace(one, of_timeout=0.9)])
+    assert small is not None and size_of_next(small, MOST, LIMITS, 365).items == 1
+
+
 def test_how_long_runs_wait_is_estimated_from_the_newest() -> None:
     assert waiting_factor([]) == waiting_factor(runs((1, 5.0))) == 1.0
     assert waiting_factor(runs((1, 0.0), lasted_s=5.0)) == 1.0, "of a run that took no time nothing is learnt"
@@ -151,6 +166,7 @@ def test_it_grows_from_one_item_by_four_times_what_has_succeeded_and_shrinks_aft
         (Cost(0.1, 0.1), MOST, BatchLimits(1, 0.7), 365, 6, "target"),  # just as long as it may take
         (Cost(700.0, 50.0), MOST, LIMITS, 365, 1, "target"),  # one item alone takes longer
         (Cost(10.0, 10.0), MOST, BatchLimits(8, 600.0, window_s=95.0), 365, 8, "window"),
+        (Cost(10.0, 10.0, longest_s=60.0), MOST, BatchLimits(8, 600.0, window_s=95.0), 365, 5, "timeout"),
         (Cost(10.0, 0.0001), MOST, BatchLimits(1, 600.0), 1_000_000, MOST, "most"),
         (Cost(10.0, 0.1), MOST, LIMITS, 3, 1, "slots"),
     ],
@@ -176,7 +192,9 @@ def test_what_is_left_is_split_over_the_slots_that_are_free_or_soon_will_be() ->
 PAST_RUNS = st.builds(
     PastRun, st.integers(1, 64), st.floats(0.01, 100), st.integers(0, 5), st.booleans(), st.booleans()
 )
-COSTS = st.builds(Cost, st.floats(0, 1000), st.floats(1e-6, 1000))
+COSTS = st.builds(
+    Cost, st.floats(0, 1000), st.floats(1e-6, 1000), st.just(1), st.just(math.inf) | st.floats(0.01, 2000)
+)
 
 
 @given(
@@ -189,7 +207,8 @@ def test_a_batch_never_exceeds_a_bound_and_never_is_empty(
     made = size_of_next(cost, limit, BatchLimits(slots, target, window), pending, busy).items
     assert 1 <= made <= min(limit, MOST, pending)
     if cost is not None and made > 1:
-        assert cost.seconds(made) <= min(target, math.inf if window is None else window) * 1.000001 + 1e-6
+        most = min(target, math.inf if window is None else window, cost.longest_s)
+        assert cost.seconds(made) <= most * 1.000001 + 1e-6
         free = slots - len(busy)
         if free > 1:  # no slot stands empty while there is something to run
             assert made <= -(-pending // free)

@@ -23,6 +23,7 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager.decisions import notification_rules
 from backfill_manager.manager.decisions.auto_batch_inputs import next_size
 from backfill_manager.manager.decisions.create_run import existing_run, make_run, remove_unmapped
+from backfill_manager.manager.decisions.data_waits import waiting_alike
 from backfill_manager.manager.decisions.item_outcomes import batch_of_half, close_pending, end_items
 from backfill_manager.manager.decisions.runs import end_run
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
@@ -103,6 +104,7 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
         items = batch[: next_batch(batch, most)]
         if at + len(items) == len(live.pending) and live.window_is_short and 1 < most >= len(items):
             return  # the rest of the batch has not been read yet
+        items = items[: waiting_alike(tick.state, live, items)]
         waits, n = _wait_verdict(tick, live, items)
         items = items[:n]
         if waits == "wait":

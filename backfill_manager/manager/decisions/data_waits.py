@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from backfill_manager.dags.definition import DagSpec, TaskSpec
-from backfill_manager.manager.state import ActiveRun, ManagerState
+from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
-from backfill_manager.model.records import TaskInstance
+from backfill_manager.model.records import BackfillItem, TaskInstance
 from backfill_manager.planning.data.wait_conditions import MAX_OPEN, open_wait_checks, wait_checks_of
 
 FIRST_LOOK: Final = timedelta(minutes=5)  # at most, of a leader that has just begun
@@ -35,6 +35,24 @@ def missing_data(state: ManagerState, run: ActiveRun, task: TaskSpec) -> list[st
             seen = state.wait_checks_seen.get(open_[0])
             missing.append(open_[0].label + (seen.describe() if seen else ""))
     return missing
+
+
+def waiting_alike(state: ManagerState, live: ActiveBackfill, items: Sequence[BackfillItem]) -> int:
+    """How many of the first of these items are as the first one: the tables that tasks wait for are written, or not. So no batch
+    holds back intervals that could run."""
+    written = [known for table in awaited_tables(live.spec, live.selected) if (known := state.written.get(table))]
+    if not written:
+        return len(items)
+    is_there = [
+        all(one.covers(item.interval_start, item.interval_end, item.partition_key) for one in written) for item in items
+    ]
+    return next((n for n, one in enumerate(is_there) if one != is_there[0]), len(items))
+
+
+def awaited_tables(spec: DagSpec, task_ids: Collection[str]) -> set[str]:
+    """The tables that these tasks of a DAG wait for."""
+    tasks = (task for task in spec.work if task.task_id in task_ids)
+    return {wait for task in tasks for wait in task.waits_for if isinstance(wait, str)}
 
 
 def wait_ends_at(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
@@ -24,6 +25,7 @@ def past_run(run: DagRun, spec: DagSpec, took_s: Mapping[str, float], rows: int,
     if run.state not in (s.SUCCESS, s.FAILED) or not took_s:
         return None
     ends: dict[str, float] = {}
+    of_timeout = 0.0
     for task in spec.in_order:
         if task.is_callback:
             continue
@@ -36,8 +38,10 @@ def past_run(run: DagRun, spec: DagSpec, took_s: Mapping[str, float], rows: int,
             )
             took = max(of_it, default=0.0)
         ends[task.task_id] = begins + took
+        of_timeout = max(of_timeout, took / (task.timeout or math.inf))
     lasted_s = (run.ended_at - run.started_at).total_seconds() if run.started_at and run.ended_at else 0.0
-    return PastRun(max(1, run.items), max(ends.values(), default=0.0), rows, run.state == s.FAILED, own, lasted_s)
+    seconds = max(ends.values(), default=0.0)
+    return PastRun(max(1, run.items), seconds, rows, run.state == s.FAILED, own, lasted_s, of_timeout)
 
 
 def read_past(store: Store, spec: DagSpec, backfill_id: str | None = None) -> list[PastRun]:

@@ -3,7 +3,7 @@
 A run of n items takes `fixed + per_item * n` seconds, by the runs that have ended (`cost_of`). The next one takes as many items
 as let all slots end together (`_share`), but no more than
 
-- would end within the target duration and within the time window,
+- would end within the target duration and within the time window, and leave each task half of its `timeout`,
 - `GROWTH` times as many as a run has succeeded with; after a failure at most half of what failed (`growth_limit`),
 - `MOST`.
 
@@ -27,8 +27,9 @@ MAX_PAST: Final = 50  # runs that are looked at
 MAX_SIMULATED: Final = 1000  # runs of one dry run; all later ones are as large as the last
 _NEWEST: Final = 5  # runs that say how many rows the coming items have
 _LEAST_S: Final = 1e-6
+_OF_TIMEOUT: Final = 0.5  # the part of its timeout that a task may be expected to take
 
-Bound = Literal["slots", "target", "window", "growth", "most"]  # what decides the size of a batch
+Bound = Literal["slots", "target", "window", "timeout", "growth", "most"]  # what decides the size of a batch
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,18 @@ class PastRun:
     failed: bool = False
     own: bool = True  # of this backfill
     lasted_s: float = 0.0  # from its start to its end, with all waits
+    of_timeout: float = 0.0  # the largest part of its timeout that a task of it took; 0: none has one
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds that a run takes: a fixed part, and one for each item. `runs`: how many runs say so."""
+    """Seconds that a run takes: a fixed part, and one for each item. `runs`: how many runs say so. `longest_s`: of a run whose
+    tasks are to end well before their timeouts."""
 
     fixed_s: float
     per_item_s: float
     runs: int = 0
+    longest_s: float = math.inf
 
     def seconds(self, items: int) -> float:
         return self.fixed_s + self.per_item_s * items
@@ -97,12 +101,13 @@ def cost_of(past: Sequence[PastRun]) -> Cost | None:
     of_sizes = [[run for run in used if run.items == size] for size in sorted({run.items for run in used})]
     weights = [statistics.median(map(weight, runs)) for runs in of_sizes]
     seconds = [statistics.median(run.seconds for run in runs) for runs in of_sizes]
+    longest_s = min((run.seconds * _OF_TIMEOUT / run.of_timeout for run in newest if run.of_timeout), default=math.inf)
     line = statistics.linear_regression(weights, seconds) if len(set(weights)) > 1 else None
     if line is None or line.slope <= 0:
-        return Cost(0.0, max(_LEAST_S, seconds[-1] / weights[-1]), len(used))
+        return Cost(0.0, max(_LEAST_S, seconds[-1] / weights[-1]), len(used), longest_s)
     fixed_s, per_item_s = max(0.0, line.intercept), max(_LEAST_S, line.slope)
     slower = max(1.0, statistics.median(run.seconds / (fixed_s + per_item_s * weight(run)) for run in newest))
-    return Cost(fixed_s * slower, per_item_s * slower, len(used))
+    return Cost(fixed_s * slower, per_item_s * slower, len(used), longest_s)
 
 
 def waiting_factor(past: Sequence[PastRun]) -> float:
@@ -127,6 +132,7 @@ def size_of_next(
     bounds: list[tuple[int, Bound]] = [(_share(cost, limits.slots, pending, busy_s), "slots"), (MOST, "most")]
     if cost is not None:
         bounds.append((cost.fitting(limits.target_s), "target"))
+        bounds.append((cost.fitting(cost.longest_s), "timeout"))
         if limits.window_s is not None:
             bounds.append((cost.fitting(limits.window_s), "window"))
     bounds.append((limit, "growth"))
@@ -153,6 +159,7 @@ _WHY: Final[dict[Bound, str]] = {
     "slots": "so that {slots} end together",
     "target": "so that none takes longer than {target}",
     "window": "so that each ends within the time window",
+    "timeout": "so that each task ends in half of its timeout",
     "growth": f"at most {GROWTH} times as many at once as have succeeded before",
     "most": f"{MOST:,} being the most",
 }
