@@ -389,6 +389,16 @@ def test_results_travel_to_the_tasks_downstream(runner: TaskRunner) -> None:
     assert isinstance(outcome, Failed) and "'aside', which is not upstream of it" in outcome.error
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [("interval_start", "; did you mean 'interval'?"), ("ds", "; it has count_rows, dag_id, ended, in_interval,")],
+)
+def test_the_error_of_a_name_that_ctx_lacks_says_what_it_has(runner: TaskRunner, wrong: str, says: str) -> None:
+    outcome = runner.run(a_launch(), lambda ctx: getattr(ctx, wrong))
+    assert isinstance(outcome, Failed)
+    assert f"AttributeError: ctx has no {wrong!r}{says}" in outcome.error, outcome.error
+
+
 def test_ctx_tells_what_the_run_is(runner: TaskRunner) -> None:
     def looks(ctx: Any) -> list[Any]:
         start, end = ctx.interval

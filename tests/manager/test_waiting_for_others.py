@@ -159,6 +159,27 @@ def test_a_limit_that_passed_while_nobody_led_leaves_time_for_a_look() -> None:
     assert (clean.state, clean.error) == (s.FAILED, "waited 1 h for /in/2024-01-02/_SUCCESS")
 
 
+def test_halves_of_a_batch_whose_wait_has_ended_end_with_the_first_look_at_what_is_missing() -> None:
+    manager = Ground(SUCCESS, wait_limit=3600.0)
+    backfill = manager.backfill("silver", days("2024-01-01", 8), batch=8)
+    manager.drain()
+    missing = "/in/2024-01-06/_SUCCESS"
+    manager.see(*(look for look in manager.looks if look.path != missing))
+    assert [look.path for look in manager.looks] == [missing]
+    manager.clock.advance(seconds=3600)
+    manager.drain()
+    for _ in range(6):  # more often than halves have halves
+        there = [look for look in manager.looks if look.path != missing]
+        manager.see(*there)
+        manager.see(*(look for look in manager.looks if look.path == missing), problem="not found")
+        for key in list(manager.running):
+            manager.finish(key, m.Succeeded())
+        manager.drain()
+    assert manager.states(backfill) == {s.SUCCESS: 7, s.FAILED: 1}
+    (failed,) = (item for item in manager.items(backfill) if item.state == s.FAILED)
+    assert failed.interval_start.day == 6
+
+
 def test_many_runs_say_in_bounded_text_what_they_wait_for() -> None:
     manager = Ground(*(file(f"/in/{n}/{'x' * 400}") for n in range(30)))
     manager.backfill("silver", DAY)

@@ -128,6 +128,15 @@ class TaskContext:
             )
         return self._launch.results[task_id]
 
+    if not TYPE_CHECKING:  # a type checker shall go on telling what is missing
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if hasattr(TaskContext, name):  # a property has raised an AttributeError: this raises it again
+                object.__getattribute__(self, name)
+            public = sorted(known for known in (*vars(self), *vars(TaskContext)) if not known.startswith("_"))
+            what_it_has = nearest(name, public, 1) or "; it has " + ", ".join(public)
+            raise AttributeError(f"ctx has no {name!r}{what_it_has}")
+
     def __repr__(self) -> str:
         return f"<ctx {self.dag_id}.{self.task_id} {self.run_id} try {self.try_number}>"
 

@@ -60,7 +60,8 @@ def wait_ends_at(
 ) -> datetime | None:
     """Counted from the moment in which nothing else keeps it from starting, also if an earlier leader saw it begin. One that
     ended while nobody led, or with the batch of which the run is a half, goes on until this leader has had the time to look for
-    what is awaited. None: without a limit, or it has not been read yet what was written."""
+    what is awaited; that of a half ends as soon as something was seen to be missing. None: without a limit, or it has not been
+    read yet what was written."""
     tables = [wait for wait in task.waits_for if isinstance(wait, str)]
     if task.wait_limit is None or not state.written.keys() >= set(tables):
         return None
@@ -71,7 +72,21 @@ def wait_ends_at(
         if len(tables) < len(task.waits_for):
             ends_at = max(ends_at, now + min(limit, FIRST_LOOK))
         run.wait_ends[task.task_id] = ends_at
+    if task.task_id in run.has_waited and _is_seen_missing(state, run, task):
+        return now
     return run.wait_ends[task.task_id]
+
+
+def _is_seen_missing(state: ManagerState, run: ActiveRun, task: TaskSpec) -> bool:
+    """Whether something was looked for and is not there. `missing_data` has asked for the looks."""
+    part = run.row.interval_start, run.row.interval_end, run.row.partition_key
+    for wait in task.waits_for:
+        if isinstance(wait, str):
+            if not state.written[wait].covers(*part):
+                return True
+        elif any((seen := state.wait_checks_seen.get(look)) and not seen.is_there for look in run.wait_checks[wait]):
+            return True
+    return False
 
 
 def forget_wait_ends(tick: Tick, run: ActiveRun, waiting: Collection[str] = ()) -> None:
