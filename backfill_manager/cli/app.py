@@ -33,7 +33,7 @@ GROUPS: Final = (
 COMMANDS: Final = ("init", "doctor", "lineage", "serve")  # those that define a single `command`
 INTRODUCTION: Final = """Spark-native backfills with their state in Delta tables.
 
-A manager runs in the background ([cyan]bfm manager start[/]); other commands submit requests to it, or read the state:
+A manager ([cyan]bfm manager start[/]) runs what other commands ask for; these submit requests to it, or read the state:
 
 [cyan]bfm dags list[/] · which DAGs there are
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from support.executor_fixture import (
@@ -534,6 +535,56 @@ def test_a_task_that_stops_spark_fails_and_spark_stays(runner: TaskRunner, stop:
     assert isinstance(outcome, Failed) and not outcome.retryable, "it would fail again"
     assert outcome.error.startswith("A task must not stop Spark")
     assert runner.run(a_launch(launch=2), lambda ctx: ctx.spark.range(3).count()) == Succeeded("3")
+
+
+@pytest.mark.parametrize("level", ["DEBUG", "OFF"])
+def test_a_task_does_not_change_the_log_level_of_all(runner: TaskRunner, level: str) -> None:
+    def level_of_jvm(spark: SparkSession) -> str:
+        return str(spark._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel())
+
+    before = level_of_jvm(runner.spark)
+    launch = a_launch()
+    assert runner.run(launch, lambda ctx: ctx.spark.sparkContext.setLogLevel(level)) == Succeeded(None)
+    assert level_of_jvm(runner.spark) == before
+    (line,) = runner.recorder.lines(launch)
+    assert line == f"pyspark: setLogLevel({level!r}) has no effect: the log level of Spark is the manager's"
+
+
+def test_a_task_that_cancels_all_jobs_cancels_its_own_only(runner: TaskRunner) -> None:
+    def cancels(ctx: Any) -> list[int]:
+        tracker, ended = ctx.spark.sparkContext.statusTracker(), threading.Event()
+
+        def endless() -> None:
+            with contextlib.suppress(Exception):  # of Spark: it is cancelled
+                ctx.spark.range(0, 10**13, 1, 2).selectExpr("max(id % 7)").collect()
+            ended.set()
+
+        others = set(tracker.getActiveJobsIds())
+        threading.Thread(target=endless).start()
+        while set(tracker.getActiveJobsIds()) == others:
+            time.sleep(0.01)
+        ctx.spark.sparkContext.cancelAllJobs()
+        assert ended.wait(60)
+        return sorted(tracker.getActiveJobsIds())
+
+    spark, output = runner.spark, list[str]()
+
+    def another() -> None:
+        try:
+            spark.range(0, 10**13, 1, 2).selectExpr("max(id % 7)").collect()
+        except Py4JError as error:
+            output.append(str(error))
+
+    thread = threading.Thread(target=another)
+    thread.start()
+    try:
+        while not (jobs := spark.sparkContext.statusTracker().getActiveJobsIds()):
+            time.sleep(0.01)
+        assert runner.run(a_launch(), cancels) == Succeeded(str(list(jobs))) and not output
+    finally:
+        spark.sparkContext.cancelAllJobs()
+        thread.join()
+    assert "cancelled" in output[0]
 
 
 def test_a_process_that_is_out_of_file_descriptors_does_not_take_spark_for_gone(spark: SparkSession) -> None:

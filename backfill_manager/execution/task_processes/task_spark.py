@@ -7,6 +7,7 @@ those of an ordinary driver.
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -39,6 +40,7 @@ from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.execution.error_format import silence_query_loggers
 from backfill_manager.execution.spark.spark_job_group import SparkJobGroup
 
+_logger: Final = logging.getLogger("pyspark")
 SHARED: Final = ("bfm-jsc", "bfm-session", "bfm-conf", "bfm-context")  # names of Java objects that each gateway has
 _IMPORTED: Final = (  # names that PySpark uses without their package
     "org.apache.spark.SparkConf", "org.apache.spark.api.java.*", "org.apache.spark.api.python.*",
@@ -128,6 +130,7 @@ class TaskSparkContext(SparkContext):  # type: ignore[misc]
 
     def __init__(self, gateway: _Gateway, jsc: JavaObject, jconf: JavaObject, values: Mapping[str, Any]) -> None:
         self._callsite = None
+        self.jobs: SparkJobGroup | None = None  # of the try
         SparkContext._ensure_initialized(self, gateway=gateway)
         self.__dict__.update(values)
         self._conf, self._jsc = SparkConf(_jconf=jconf), jsc
@@ -162,6 +165,15 @@ class TaskSparkContext(SparkContext):  # type: ignore[misc]
             "A task must not stop Spark: the SparkContext belongs to the manager, and all other tasks work with it. Take the "
             "stop() out of the task; its own session goes away with it."
         )
+
+    def setLogLevel(self, logLevel: str) -> None:
+        """There is one for the whole JVM: a task's would hide the errors of others, or fill the manager's log."""
+        _logger.warning("setLogLevel(%r) has no effect: the log level of Spark is the manager's", logLevel)
+
+    def cancelAllJobs(self) -> None:
+        """Those of the try, not those of other tasks."""
+        assert self.jobs is not None
+        self._jsc.cancelJobsWithTag(self.jobs.tag)
 
 
 _WAYS_TO_A_SESSION: Final = (
@@ -271,6 +283,7 @@ class TaskSpark:
         self._java_context.setLocalProperties(properties)  # in place of those of the try that had this connection
         JavaClass("org.apache.spark.sql.classic.SparkSession", client).setActiveSession(self._session._jsparkSession)
         jobs.enter(self._session)
+        self.context.jobs = jobs
         client.of_task = (self._java_context, properties)
         client.has_more_connections = threading.current_thread() is not threading.main_thread()
 
