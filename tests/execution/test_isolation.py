@@ -346,6 +346,21 @@ def test_rows_that_a_task_has_cached_end_with_it(runner: TaskRunner, ends: str) 
     assert kept() <= before
 
 
+def test_a_task_that_clears_the_cache_drops_its_own_rows_only(runner: TaskRunner) -> None:
+    def clears(ctx: Any) -> list[bool]:
+        mine = ctx.spark.range(100).selectExpr("id * 19 AS n").cache()
+        was_cached = mine.storageLevel.useMemory
+        ctx.spark.catalog.clearCache()
+        return [was_cached, mine.storageLevel.useMemory]
+
+    others = runner.spark.range(100).selectExpr("id * 23 AS n").cache()
+    try:
+        assert runner.run(a_launch(), clears) == Succeeded("[true, false]")
+        assert others.storageLevel.useMemory
+    finally:
+        others.unpersist()
+
+
 def test_a_try_that_can_not_end_because_of_what_it_registered_for_its_exit_ends(runner: TaskRunner) -> None:
     def holds_on(ctx: Any) -> str:
         for _ in range(3):

@@ -31,6 +31,7 @@ from pyspark.core.broadcast import BroadcastPickleRegistry
 from pyspark.errors.exceptions.captured import install_exception_handler
 from pyspark.serializers import AutoBatchedSerializer, CPickleSerializer
 from pyspark.sql import SparkSession
+from pyspark.sql.catalog import Catalog
 from pyspark.sql.profiler import AccumulatorProfilerCollector
 from pyspark.sql.session import _monkey_patch_RDD
 from pyspark.sql.streaming.query import StreamingQuery
@@ -38,6 +39,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from backfill_manager.errors import BackfillManagerError, InvalidInput
 from backfill_manager.execution.error_format import silence_query_loggers
+from backfill_manager.execution.spark.cached_rows import CachedRows
 from backfill_manager.execution.spark.spark_job_group import SparkJobGroup
 
 _logger: Final = logging.getLogger("pyspark")
@@ -256,6 +258,7 @@ class TaskSpark:
             return query
 
         DataStreamWriter._sq = started
+        Catalog.clearCache = _drop_own_rows
         SparkSession._instantiatedSession = self._session
         SparkSession._activeSession = self._session
         self._attached_ways = [vars(owner)[name] for owner, name in _WAYS_TO_A_SESSION]
@@ -334,6 +337,11 @@ class _Way:
         self._spark.attach()
         found = vars(self._owner)[self._name]
         return None if found is self else found  # None: this is on the way of attaching itself
+
+
+def _drop_own_rows(catalog: Catalog) -> None:
+    """In place of `Catalog.clearCache`, which drops what all tasks have cached."""
+    CachedRows(catalog._sparkSession).drop_those_of(catalog._sc.jobs.group)
 
 
 def _session(context: TaskSparkContext, java: JavaObject) -> SparkSession:
