@@ -230,8 +230,10 @@ def main() -> None:
     if own_path is not None:  # another Python that a task starts must not find our packages
         os.environ["PYTHONPATH"] = own_path
     server_parent.go_below_a_parent()
-    server = ForkServer(Channel(socket.socket(fileno=int(sys.argv[1]))))
-    for module in sys.argv[2:]:
+    _, descriptor, *modules = sys.argv
+    sys.argv[:] = [""]  # ours are nothing for code that looks at its arguments
+    server = ForkServer(Channel(socket.socket(fileno=int(descriptor))))
+    for module in modules:
         _function(f"{module}:warm_up")()
     server.serve()
 

@@ -49,6 +49,7 @@ def process_state(own_threads: Collection[threading.Thread] = ()) -> dict[str, A
         "limits": lambda: [resource.getrlimit(which) for which in _LIMITS],
         "its priority": lambda: os.getpriority(os.PRIO_PROCESS, 0),
         "sys.path": lambda: list(sys.path),
+        "sys.argv": lambda: list(sys.argv),
         "standard streams": lambda: [*map(id, (sys.stdin, sys.stdout, sys.stderr)), *map(_file, range(3))],
         "hooks of the interpreter": lambda: [sys.excepthook, sys.displayhook, sys.gettrace(), sys.getprofile()],
         "logging": lambda: [root.level, root.disabled, logging.root.manager.disable, list(root.handlers)],

@@ -364,6 +364,17 @@ def test_a_task_that_calls_sys_exit_ends_itself_only(runner: TaskRunner) -> None
     assert runner.run(a_launch(), lambda ctx: sys.exit(3)) == Failed("SystemExit: 3")
 
 
+@pytest.mark.parametrize("code", [None, 0])
+def test_a_function_that_ends_as_a_script_that_succeeds_has_succeeded(runner: TaskRunner, code: int | None) -> None:
+    def script(_: Any) -> int:
+        import argparse
+
+        assert argparse.ArgumentParser().parse_args() == argparse.Namespace(), "it was given no arguments"
+        sys.exit(code)
+
+    assert runner.run(a_launch(), script) == Succeeded(None)
+
+
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
@@ -443,7 +454,8 @@ def test_the_logging_of_a_bundles_modules_lands_in_the_tasks_log(runner: TaskRun
         thread = threading.Thread(target=logging.getLogger("bundle.helpers").warning, args=("in a thread",))
         thread.start()
         thread.join()
-        logging.getLogger("bundle.helpers").warning("here")
+        logging.getLogger("bundle.helpers").info("here")
+        logging.getLogger("bundle.helpers").debug("not shown")
 
     launch = a_launch()
     runner.run(launch, talks)

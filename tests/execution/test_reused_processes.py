@@ -150,6 +150,10 @@ def sets_logging_up_anew(_: Any) -> None:
     logging.basicConfig(force=True)
 
 
+def sets_arguments(_: Any) -> None:
+    sys.argv = ["script", "--day", "2024-01-02"]
+
+
 def moves_its_output(_: Any) -> None:
     os.dup2(2, 1)
 
@@ -166,6 +170,7 @@ CHANGES = {
     leaves_a_thread: "threads",
     leaves_a_child: "child processes",
     sets_logging_up_anew: "logging",
+    sets_arguments: "sys.argv",
     moves_its_output: "standard streams",
     sets_a_timer: "timers",
 }

@@ -100,6 +100,7 @@ def run(_: Mapping[str, Any], descriptors: list[int]) -> NoReturn:
         _exit(0)
     faulthandler.enable(file=2)  # a crash in C code leaves the lines of Python that led there in the log
     logging.getLogger().addHandler(_LinesOfLogging(manager))
+    logging.getLogger().setLevel(logging.INFO)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # its lines appear as they are printed
     apply_in_child(order.launch.memory_mb, order.launch.nice)
     manager.prepare_for_forks()

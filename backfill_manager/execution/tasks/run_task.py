@@ -73,7 +73,12 @@ def run_python_task(this: WriteContext, log: Log, snapshots: Path | None, on_loa
         else:
             redirect(this.preview)
         ctx = TaskContext(this)
-        returned = function(ctx)
+        try:
+            returned = function(ctx)
+        except SystemExit as ended:
+            if ended.code not in (None, 0):
+                raise
+            returned = None  # the end of a script that has succeeded
         # nobody reads what a callback returns
         result = None if launch.task.is_callback else to_result_json(launch.task.task_id, returned)
         return Succeeded(result, ctx.rows_written, masked_json(result))  # its environment ends with this process
