@@ -66,6 +66,11 @@ def test_skipping_and_results_that_are_too_much(runner: TaskRunner) -> None:
     assert isinstance(outcome, Failed) and "nested more than 100 levels deep" in outcome.error
 
 
+def test_the_end_of_a_script_is_no_error(runner: TaskRunner) -> None:
+    assert run_task(runner, lambda ctx: sys.exit(0))[1] == Succeeded(None)
+    assert run_task(runner, lambda ctx: sys.exit(4))[1] == Failed("SystemExit: 4")
+
+
 def test_a_long_error_is_cut(runner: TaskRunner) -> None:
     def fails(ctx: Any) -> None:
         raise ValueError("no flights " * 1_000)

@@ -18,7 +18,7 @@ from backfill_manager.execution.output.preview import redirect
 from backfill_manager.execution.output.write_context import WriteContext
 from backfill_manager.execution.tasks.bash_task import BashFailed, run_bash
 from backfill_manager.execution.tasks.context import TaskContext, executor_task_context
-from backfill_manager.execution.tasks.spark_executor_runtime import MAX_RESULT_CHARS, TaskSkipped
+from backfill_manager.execution.tasks.spark_executor_runtime import MAX_RESULT_CHARS, TaskSkipped, call
 from backfill_manager.execution.tasks.spark_executor_task import ExecutorTaskFailed, run_on_executor
 from backfill_manager.execution.tasks.spark_sql import run_sql
 from backfill_manager.masking import mask_text, masked_json
@@ -73,12 +73,7 @@ def run_python_task(this: WriteContext, log: Log, snapshots: Path | None, on_loa
         else:
             redirect(this.preview)
         ctx = TaskContext(this)
-        try:
-            returned = function(ctx)
-        except SystemExit as ended:
-            if ended.code not in (None, 0):
-                raise
-            returned = None  # the end of a script that has succeeded
+        returned = call(function, ctx)
         # nobody reads what a callback returns
         result = None if launch.task.is_callback else to_result_json(launch.task.task_id, returned)
         return Succeeded(result, ctx.rows_written, masked_json(result))  # its environment ends with this process

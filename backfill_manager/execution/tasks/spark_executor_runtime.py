@@ -62,6 +62,16 @@ class ExecutorTaskContext:
         return self.results[task_id]
 
 
+def call(function: Callable[[Any], Any], context: object) -> Any:
+    """What the function returns. It may end as a script does that has succeeded, by `sys.exit(0)`."""
+    try:
+        return function(context)
+    except SystemExit as ended:
+        if ended.code not in (None, 0):
+            raise
+        return None
+
+
 def run_function(function: Callable[[Any], Any], context: ExecutorTaskContext) -> str:
     """Run the function in this process; returns {outcome, value, lines} as JSON text: all that crosses the wire."""
     lines: list[tuple[float, str, str]] = []
@@ -75,7 +85,7 @@ def run_function(function: Callable[[Any], Any], context: ExecutorTaskContext) -
     context.log.addHandler(handler)
     value: str | None
     try:
-        returned = function(context)
+        returned = call(function, context)
         value = None if returned is None else json.dumps(returned, allow_nan=False, ensure_ascii=False)
         outcome = "success"
         if value is not None and len(value) > MAX_RESULT_CHARS:
