@@ -37,7 +37,7 @@ from backfill_manager.execution.spark.session import build_session
 from backfill_manager.execution.tasks.bash_task import run_bash
 from backfill_manager.execution.tasks.context import TaskContext, executor_task_context
 from backfill_manager.execution.tasks.run_task import to_result_json
-from backfill_manager.execution.tasks.spark_executor_runtime import TaskSkipped
+from backfill_manager.execution.tasks.spark_executor_runtime import TaskSkipped, call
 from backfill_manager.execution.tasks.spark_executor_task import run_on_executor
 from backfill_manager.execution.tasks.spark_sql import run_sql
 from backfill_manager.model import states as s
@@ -82,7 +82,7 @@ def run_task(spark: SparkSession, dag: Dag, task_id: str, **run: Any) -> TaskRun
                 spark.sparkContext, dag.functions[task_id], context, lambda _, text: this.log.info(text)
             )
         else:
-            result = to_result_json(task_id, dag.functions[task_id](ctx))
+            result = to_result_json(task_id, call(dag.functions[task_id], ctx))
     except TaskSkipped as skipped:
         return TaskRun(skipped=skipped.reason)
     return TaskRun(None if result is None else json.loads(result), ctx.rows_written)
