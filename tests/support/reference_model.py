@@ -246,11 +246,18 @@ class PlainModel:
         for dag in self.dags.values():
             while not dag.is_paused and (start := self._due(dag, now)) is not None:
                 at = dag.grid.index(start)
-                again = [self.standing[dag.dag_id].get(date) for date in dag.grid[max(0, at - dag.lookback) : at]]
-                made = [self.make(dag, "scheduled", old.places) for old in again if old is not None]
+                again = [places for date in dag.grid[max(0, at - dag.lookback) : at] if (places := self._again(dag, date, at))]
+                made = [self.make(dag, "scheduled", places) for places in again]
                 made.append(self.make(dag, "scheduled", (start,)))
                 for run in made:
                     self.play(run)
+
+    def _again(self, dag: PlainDag, date: datetime, at: int) -> tuple[Place, ...]:
+        """The dates that are run again together for this one of a lookback: none for a day of a batch that is itself."""
+        there = self.stands_for(dag.dag_id, date)
+        if there is None or there.place == date:
+            return there.places if there else ()
+        return () if there.place in dag.grid[max(0, at - dag.lookback) : at] else (date,)
 
     def _carries(self, run: PlainRun) -> bool:
         """The schedule goes on from it: a whole scheduled or backfill run made in time, or what did such a date over."""
