@@ -107,6 +107,12 @@ def advances_schedule(run: DagRun) -> bool:
     return run.run_type in (s.SCHEDULED_RUN, s.BACKFILL_RUN) and not run.is_partial and made_in_time(run)
 
 
+def has_passed_with(batch: DagRun, current: DagRun | None) -> bool:
+    """Whether the schedule has passed the dates of an overridden batch that advanced it, though another run has its first date
+    now: not if that is its half."""
+    return current is not None and (batch.backfill_id is None or current.backfill_id != batch.backfill_id)
+
+
 def _was_taken_by_batch(overridden: DagRun) -> bool:
     """Only a batch overrides runs of other dates than its first one, which its id names."""
     first = _INSTANT.search(overridden.overridden_by or "")
@@ -155,13 +161,8 @@ class TimelineWindow:
         newest = self.nth_advancing(1)
         reaching = [run for run in (newest, *self._batches.values()) if run is not None and self._advances(run)]
         reaching += self._split.values()
-        reaching += [batch for batch in self._replaced.values() if self._was_done_again(batch)]
+        reaching += [one for key, one in self._replaced.items() if has_passed_with(one, self._runs.get(key))]
         return max(reaching, key=lambda run: (_end_of(run), run is newest), default=None)
-
-    def _was_done_again(self, batch: DagRun) -> bool:
-        """Whether the run on the date of an overridden batch is not its half."""
-        current = self._runs.get(timeline_key(batch.logical_date, None))
-        return current is not None and (batch.backfill_id is None or current.backfill_id != batch.backfill_id)
 
     def nth_advancing(self, n: int) -> DagRun | None:
         """The `n`-th newest run of those that advance the schedule; None where fewer are held."""
