@@ -29,8 +29,8 @@ from backfill_manager.store.base import Condition, Store, matching, spanning
 def superseded(runs: Sequence[DagRun], store: Store, cutoff: datetime) -> list[DagRun]:
     """Of finished runs that are overridden, external or a preview's, those that nothing depends on. On an overridden one
     depend: the number of the next run of its date or partition, if it has the highest; the schedule, if it had reached this
-    date and the run that overrode it has not, or had come further with this batch; and a revert of the run that overrode it, if that ended after `cutoff`: its date
-    is done as that run did it then. (No run has an overridden one as the one before.)"""
+    date and the run that overrode it has not, or had come further with this batch; and a revert of the run that overrode it,
+    if that ended after `cutoff`: its date is done as that run did it then. (No run has an overridden one as the one before.)"""
     overridden = [run for run in runs if run.state == s.OVERRIDDEN]
     of_dags = [*matching(dag_id=sorted({run.dag_id for run in overridden})), OF_TIMELINE]
     dates = tuple({run.logical_date for run in overridden if run.logical_date is not None})
