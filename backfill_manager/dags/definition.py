@@ -257,11 +257,11 @@ class DagSpec:
         order = graphlib.TopologicalSorter({t.task_id: t.upstream for t in self.work}).static_order()
         return (*(self.by_id[task_id] for task_id in order), *self.callbacks)
 
-    @cached_property
-    def leaves(self) -> tuple[str, ...]:
-        """Tasks that no other waits for: they decide how a run ends. Callbacks decide nothing."""
-        waited_for = {up for task in self.work for up in task.upstream}
-        return tuple(task.task_id for task in self.work if task.task_id not in waited_for)
+    def leaves_of(self, task_ids: Collection[str]) -> tuple[str, ...]:
+        """Those of these tasks that no other of them waits for: they decide how a run of them ends. Callbacks decide nothing."""
+        chosen = [task for task in self.work if task.task_id in task_ids]
+        waited_for = {up for task in chosen for up in task.upstream}
+        return tuple(task.task_id for task in chosen if task.task_id not in waited_for)
 
     def check(self) -> None:
         """`InvalidDag` for a task id used twice, an unknown upstream or trigger rule, a cycle, no task at all, or a schedule

@@ -49,7 +49,7 @@ def test_callbacks_of_dag_task_and_sql_become_tasks_of_their_own() -> None:
     )
     assert (message.priority, message.depends_on_past) == (4, False), "as urgent as its task, and nothing else of it"
     assert flights.functions["clean.on_failure"] is notify and flights.functions["delays.on_success"] is notify_more
-    assert ([one.task_id for one in spec.work], spec.leaves) == (["clean", "delays"], ("delays",))
+    assert ([one.task_id for one in spec.work], spec.leaves_of(spec.by_id)) == (["clean", "delays"], ("delays",))
     assert [one.task_id for one in spec.in_order][:2] == ["clean", "delays"], "callbacks come last"
     assert DagSpec.from_json(spec.to_json()) == spec
 

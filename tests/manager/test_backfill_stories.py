@@ -228,6 +228,19 @@ def test_what_depends_on_a_failed_past_is_a_deadlock_that_names_run_and_task() -
     assert not manager.running and not manager.state.backfills
 
 
+@pytest.mark.parametrize("max_active_runs", [1, 4])
+def test_a_deadlock_in_one_gap_leaves_the_next_gap_alone(max_active_runs: int) -> None:
+    spec = dag_spec("d", "a", each={"a": {"depends_on_past": True}})
+    manager = InMemoryManager(spec, script=lambda it: Failed("boom") if "01-04" in it.run.run_id else Succeeded())
+    twelve = days("2013-01-01", 12)
+    manager.backfill("d", [*twelve[:2], *twelve[6:8], *twelve[10:]])
+    manager.drain()
+    backfill = manager.backfill("d", [*twelve[2:6], *twelve[8:10]], max_active_runs=max_active_runs)
+    nothing_hangs(manager)
+    assert [item.state for item in manager.items(backfill)] == [s.SUCCESS, *[s.FAILED] * 3, *[s.SUCCESS] * 2]
+    assert "deadlock" in (manager.row(backfill).reason or "")
+
+
 def test_a_deadlock_lets_the_rest_of_the_run_do_its_work() -> None:
     spec = dag_spec("d", "load", "roll", upstream={"roll": ["load"]}, each={"roll": {"depends_on_past": True}})
     manager = InMemoryManager(

@@ -133,6 +133,25 @@ def test_a_failed_batch_is_tried_again_in_halves_down_to_the_poisoned_day(order:
     assert len(covered) == len(set(covered)) == 31
 
 
+def test_a_batch_of_which_a_task_has_failed_is_tried_again_in_halves_though_its_leaf_has_succeeded() -> None:
+    """By themselves, all days but one would have succeeded."""
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each={"b": {"trigger_rule": "all_done"}}, batchable=True)
+
+    def script(launch: TaskLaunch) -> Outcome:
+        start, end = launch.run.interval_start, launch.run.interval_end
+        assert start is not None and end is not None
+        return Failed("poison") if launch.task.task_id == "a" and start <= at("2013-01-03") < end else Succeeded()
+
+    manager = InMemoryManager(spec, script=script)
+    backfill = manager.backfill("d", days("2013-01-01", 8), batch=8)
+    nothing_hangs(manager)
+    assert (manager.row(backfill).state, manager.states(backfill)) == (s.SUCCESS, {s.SUCCESS: 8})
+    stand = {run.run_id: run for run in timeline(manager, "d")}
+    of_a = [ti for ti in manager.tasks("d", "a") if ti.run_id in stand]
+    assert [stand[ti.run_id].run_id[10:20] for ti in of_a if ti.state == s.FAILED] == ["2013-01-03"]
+    assert sum(stand[ti.run_id].items for ti in of_a if ti.state == s.SUCCESS) == 7
+
+
 def test_two_poisoned_days_are_both_found() -> None:
     manager = ground_with("2013-01-03", "2013-01-14")
     backfill = manager.backfill("d", days("2013-01-01", 16), batch=16)
@@ -493,6 +512,20 @@ def test_a_batch_of_which_a_person_marks_a_task_failed_is_not_tried_again_in_hal
     nothing_hangs(manager)
     assert [(one.state, one.reason) for one in manager.runs("d")] == [(s.FAILED, f"marked failed by tests: {task_id}")]
     assert (manager.row(backfill).state, manager.states(backfill)) == (s.FAILED, {s.FAILED: 4})
+
+
+def test_a_batch_whose_leaf_succeeds_after_a_person_has_marked_a_task_failed_is_not_tried_again_in_halves() -> None:
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, each={"b": {"trigger_rule": "all_done"}}, batchable=True)
+    manager = InMemoryManager(spec, script=never)
+    backfill = manager.backfill("d", days("2013-01-01", 4), batch=4)
+    manager.drain()
+    (run,) = manager.runs("d")
+    accepted(manager, "task.mark", dag_id="d", run_id=run.run_id, task_id="a", state="failed")
+    manager.drain()
+    manager.finish(next(iter(manager.running)), Succeeded())
+    nothing_hangs(manager)
+    assert [(one.items, one.state) for one in manager.runs("d")] == [(4, s.SUCCESS)]
+    assert manager.states(backfill) == {s.SUCCESS: 4}
 
 
 def test_a_marked_batch_that_goes_on_and_fails_by_work_is_tried_again_in_halves() -> None:

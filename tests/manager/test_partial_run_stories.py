@@ -38,6 +38,16 @@ def test_tasks_take_upstream_and_downstream_along_as_asked(upstream: bool, downs
     assert (run.state, run.is_partial) == (s.SUCCESS, len(chosen) < 3)
 
 
+@pytest.mark.parametrize("fails", ["a", "b", "d"])
+def test_every_chosen_task_that_no_chosen_one_waits_for_decides_how_the_run_ends(fails: str) -> None:
+    """`b` is a leaf of what is to run, though `c` of the DAG comes after it."""
+    spec = dag_spec("d", "a", "b", "c", "d", upstream={"b": ["a"], "c": ["b"], "d": ["a"]})
+    manager = InMemoryManager(spec, script=lambda it: Failed("x") if it.task.task_id == fails else Succeeded())
+    backfill = manager.backfill("d", DAYS[:1], tasks="^(b|d)$")
+    nothing_hangs(manager)
+    assert ([run.state for run in manager.runs("d")], manager.states(backfill)) == ([s.FAILED], {s.FAILED: 1})
+
+
 def test_a_backfill_of_an_older_release_goes_on_with_the_tasks_that_it_named_alone() -> None:
     assert ran(world(), tasks="^b$", with_upstream=None, with_downstream=None) == ["b"]
 

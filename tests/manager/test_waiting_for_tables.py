@@ -236,6 +236,22 @@ def test_a_batch_whose_wait_ends_skips_only_the_day_without_data() -> None:
     assert [(run.logical_date, run.items) for run in runs] == [(days("2024-01-04", 1)[0][0], 1)]
 
 
+def test_a_batch_whose_wait_ends_skips_only_the_day_without_data_also_with_a_leaf_that_runs_always() -> None:
+    waits = {"waits_for": ("bronze.events",), "wait_limit": 3600.0, "after_wait_limit": "skip"}
+    each = {"clean": waits, "report": {"trigger_rule": "all_done"}}
+    lake, four = Lake(), days("2024-01-02", 4)
+    lake.add_dag(dag_spec("silver", "clean", "report", upstream={"report": ["clean"]}, each=each, batchable=True))
+    backfill = lake.backfill("silver", four, batch=4)
+    lake.drain()
+    lake.write(four[:3])
+    lake.clock.advance(hours=1)
+    lake.drain()
+    assert lake.states(backfill) == {s.SUCCESS: 4}
+    stand = {run.run_id: run.items for run in lake.runs("silver") if run.state != s.OVERRIDDEN}
+    done = [(ti.state, stand[ti.run_id]) for ti in lake.tasks("silver", "clean") if ti.run_id in stand]
+    assert done == [(s.SUCCESS, 2), (s.SUCCESS, 1), (s.SKIPPED, 1)]
+
+
 def test_another_leader_knows_that_a_half_has_waited_and_a_retry_waits_anew() -> None:
     lake = Lake(wait_limit=7200.0)
     backfill = written_but_one(lake, 0, max_active_runs=1)

@@ -233,8 +233,8 @@ class PlainModel:
 
     @staticmethod
     def _end(run: PlainRun) -> None:
-        waited_for = {up for upstream in run.dag.tasks.values() for up in upstream}
         chosen = [task for task in run.dag.tasks if task not in run.left_out]
+        waited_for = {up for task in chosen for up in run.dag.tasks[task]}
         leaves = [task for task in chosen if task not in waited_for] or chosen
         if any(run.tasks[task] == "cancelled" for task in chosen):
             run.state = "cancelled"
@@ -380,9 +380,12 @@ class PlainModel:
             return
         for item in taken:
             item.state = run.state
-        if run.never_began:
-            for item in owner.items:  # so would the others be
-                item.state = "failed" if item.state == "pending" else item.state
+        if run.never_began:  # so would the others be that come before the next run that is there
+            there = [one for one in self.timeline(run.dag.dag_id) if one.backfill != run.backfill or one.state in ENDED]
+            kept = min((one.place for one in there if one.place > run.place), default=None)  # type: ignore[operator]
+            for item in owner.items:
+                if item.state == "pending" and (kept is None or item.place < kept):  # type: ignore[operator]
+                    item.state = "failed"
 
     def _pauses(self, backfill: PlainBackfill) -> bool:
         limit = backfill.stop_on_failure

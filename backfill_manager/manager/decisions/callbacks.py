@@ -57,9 +57,18 @@ def _task_callbacks_finished(run: ActiveRun) -> bool:
 def outcome_of(run: ActiveRun) -> str:
     """The state of a run whose tasks have all finished; its callbacks may not have."""
     states = {ti.task_id: ti.state for ti in run.own_tasks if ti.task_id in run.selected}
-    leaves = [counted_state(run, task_id) for task_id in run.spec.leaves if task_id in states]
+    leaves = [counted_state(run, task_id) for task_id in run.spec.leaves_of(states)]
     outcome = run_outcome(leaves or list(states.values()), list(states.values()))
-    return s.FAILED if outcome == s.SUCCESS and _deadlock(run) else outcome
+    return s.FAILED if outcome == s.SUCCESS and (_deadlock(run) or _is_failed_batch(run)) else outcome
+
+
+def _is_failed_batch(run: ActiveRun) -> bool:
+    """Whether a task of a backfill's batch has failed by its work. That a leaf has mended it (`all_done`) says nothing for the
+    intervals of the batch that would not have failed by themselves."""
+    if run.row.items < 2 or run.row.backfill_id is None:
+        return False
+    failed = (ti for ti in run.own_tasks if ti.state == s.FAILED and ti.task_id in run.selected)
+    return any(not (ti.error or "").startswith(MARKED_FAILED) for ti in failed)
 
 
 def reason_of(run: ActiveRun, state: str) -> str | None:

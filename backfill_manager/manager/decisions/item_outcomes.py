@@ -76,11 +76,13 @@ def batch_of_half(item: BackfillItem) -> str | None:
     return item.run_id if item.reason == SPLIT_REASON else None
 
 
-def close_pending(tick: Tick, live: ActiveBackfill, end_state: str, reason: str, ranges: Ranges | None = None) -> None:
+def close_pending(
+    tick: Tick, live: ActiveBackfill, end_state: str, reason: str, ranges: Ranges | None = None, number: int | None = None
+) -> None:  # fmt: skip
     """Ends every pending item in this state, in one statement. `ranges`: where they all are, if the tables may have others as
-    pending, which have begun in this tick. None is pending since this tick: a backfill whose items are (`end_items`) makes no
-    run, and its runs wait, until they have been read."""
-    _move(tick, live, s.PENDING, end_state, reason, ranges)
+    pending, which have begun in this tick; where only some of them are, with their `number`. None is pending since this tick:
+    a backfill whose items are (`end_items`) makes no run, and its runs wait, until they have been read."""
+    _move(tick, live, s.PENDING, end_state, reason, ranges, number)
 
 
 def reopen_failed(tick: Tick, live: ActiveBackfill, chosen: Sequence[int] | None = None, ranges: Ranges = ()) -> int:

@@ -25,6 +25,7 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerSta
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
+from backfill_manager.number_ranges import merged
 
 
 def advance_runs(tick: Tick) -> None:
@@ -78,9 +79,23 @@ def _give_up(tick: Tick, run: ActiveRun, owner: ActiveBackfill | None, blocked: 
     if owner is None:
         return
     if never_began and owner.counts[s.PENDING]:
-        close_pending(tick, owner, s.FAILED, reason)
+        _close_what_follows(tick, owner, run, reason)
     if not owner.row.is_paused and not owner.row.is_cancelled:  # these have a reason already
         tick.put(owner.row.evolve(reason=reason))  # while the others, or callbacks, run
+
+
+def _close_what_follows(tick: Tick, owner: ActiveBackfill, run: ActiveRun, reason: str) -> None:
+    """Fails the pending items that would wait for a run that never began. Those behind the next run that there is already, and
+    that is none of the backfill's active ones, wait for that one."""
+    kept = owner.timeline.successor(run.row.logical_date)
+    while kept is not None and kept.key in owner.running:
+        kept = owner.timeline.successor(kept.logical_date)
+    if kept is None:
+        return close_pending(tick, owner, s.FAILED, reason)
+    before = kept.logical_date or EPOCH
+    waiting = [item.ordinal for item in owner.pending if item.logical_date is not None and item.logical_date < before]
+    if waiting:
+        close_pending(tick, owner, s.FAILED, reason, merged((ordinal, ordinal) for ordinal in waiting), len(waiting))
 
 
 def _has_items_to_take(owner: ActiveBackfill, run: ActiveRun) -> bool:

@@ -121,7 +121,7 @@ class MarkRuns:
         run.marked_failed = f"{MARKED_FAILED}{call.by}"
         if outcome_of(run) != s.FAILED or not any(ti.state == s.FAILED for ti in run.own_tasks):
             own = [ti.task_id for ti in run.own_tasks if ti.task_id in run.selected and ti.state != s.REMOVED]
-            leaves = set(run.spec.leaves)
+            leaves = set(run.spec.leaves_of(run.selected))
             for task_id in [one for one in own if one in leaves] or own:
                 self._state.put(c.marked(run.tasks[task_id], s.FAILED, call.now, reason))
         return True
