@@ -458,7 +458,7 @@ STATE_TITLES: Final = {
 # What a state means for another entity than a task instance, where it differs.
 STATE_TEXTS: Final = {
     ("dag_run", "queued"): "created; none of its tasks has started",
-    ("dag_run", "failed"): "one of its leaf tasks failed (in a batch: any of its tasks), or it is deadlocked",
+    ("dag_run", "failed"): "one of its leaf tasks failed (in a batch, also another: S58), or it is deadlocked",
     ("backfill", "queued"): "planned; none of its runs has started",
     ("backfill", "failed"): "an item failed, or it is deadlocked",
     ("backfill_item", "failed"): "its run failed, or it can no longer run",

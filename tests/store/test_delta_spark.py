@@ -19,6 +19,7 @@ from backfill_manager.store import Condition, open_store
 from backfill_manager.store.base import Term
 from backfill_manager.store.delta_spark.leader import DeltaSparkLeader, Writer
 from backfill_manager.store.delta_spark.store import DeltaSparkStore
+from backfill_manager.store.delta_spark.tables import DEFAULT_PROPERTIES
 from backfill_manager.store.delta_spark.transaction import DeltaTransaction
 from backfill_manager.store.table_properties import ENGINE_PROPERTY, VERSION_PROPERTY
 
@@ -67,6 +68,24 @@ def test_the_stores_settings_are_not_those_of_tasks(spark: SparkSession, spark_s
     assert spark_state.tables.spark.conf.get("spark.scheduler.pool") == "control"
     assert spark.conf.get("spark.scheduler.pool", "unset") == "unset"
     assert spark.catalog.currentDatabase() == "default"
+
+
+def test_what_a_site_has_all_tables_made_with_is_not_for_those_of_the_state(spark: SparkSession) -> None:
+    site: Any = spark.sparkContext._jsc.sc().conf()
+    defaults = {"appendOnly": "true", "columnMapping.mode": "name", "enableChangeDataFeed": "true"}
+    for name, value in defaults.items():
+        site.set(f"{DEFAULT_PROPERTIES}{name}", value)
+    try:
+        schema = unique("defaults")
+        tables = DeltaSparkStore(f"spark_catalog.{schema}", spark).tables
+    finally:
+        for name in defaults:
+            site.remove(f"{DEFAULT_PROPERTIES}{name}")
+    spark.sql(f"CREATE SCHEMA spark_catalog.{schema}")
+    tables.create(BundleRow)
+    made = tables.delta(BundleRow.TABLE).detail().first()
+    assert made is not None and (made.minReaderVersion, made.minWriterVersion) == (1, 2)
+    assert not {f"delta.{name}" for name in defaults} & set(made.properties)
 
 
 def test_the_version_is_the_same_by_the_log_as_by_the_history(spark_state: DeltaSparkStore) -> None:

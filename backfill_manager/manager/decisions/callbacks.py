@@ -14,7 +14,7 @@ from typing import Final
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import Ended
 from backfill_manager.manager.decisions.item_outcomes import MARKED_FAILED
-from backfill_manager.manager.decisions.trigger_rules import counted_state, run_outcome
+from backfill_manager.manager.decisions.trigger_rules import NEEDS_NO_FAILURE, counted_state, run_outcome
 from backfill_manager.manager.state import ActiveRun
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
@@ -63,9 +63,12 @@ def outcome_of(run: ActiveRun) -> str:
 
 
 def _is_failed_batch(run: ActiveRun) -> bool:
-    """Whether a task of a backfill's batch has failed by its work. That a leaf has mended it (`all_done`) says nothing for the
-    intervals of the batch that would not have failed by themselves."""
+    """Whether a task of a backfill's batch has failed by its work, and others run after failures (`all_done`). That these have
+    mended it says nothing for the intervals of the batch that would not have failed by themselves."""
     if run.row.items < 2 or run.row.backfill_id is None:
+        return False
+    chosen = (task for task in run.spec.work if task.task_id in run.selected)
+    if all(task.trigger_rule in NEEDS_NO_FAILURE for task in chosen):
         return False
     failed = (ti for ti in run.own_tasks if ti.state == s.FAILED and ti.task_id in run.selected)
     return any(not (ti.error or "").startswith(MARKED_FAILED) for ti in failed)

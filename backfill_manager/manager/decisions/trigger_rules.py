@@ -17,6 +17,7 @@ Verdict = Literal["start", "wait", "skip", "upstream_failed"]
 
 GOOD: Final = frozenset({s.SUCCESS, s.REMOVED})
 BAD: Final = frozenset({s.FAILED, s.UPSTREAM_FAILED, s.CANCELLED})
+NEEDS_NO_FAILURE: Final = frozenset({"all_success", "none_failed", "none_failed_min_one_success"})
 PAST_IS_DONE: Final = frozenset({s.SUCCESS, s.SKIPPED, s.REMOVED})
 
 

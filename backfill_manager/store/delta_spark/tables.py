@@ -40,6 +40,7 @@ SESSION_CONF: Final = {
 }
 # On where a platform switches them on by itself; each is a feature that some reader of these tables lacks.
 FEATURES_OFF: Final = {"delta.enableDeletionVectors": "false", "delta.enableRowTracking": "false"}
+DEFAULT_PROPERTIES: Final = "spark.databricks.delta.properties.defaults."  # for all tables that a session makes
 IMPORT_PROPERTY: Final = "backfill_manager.import"  # of the first table: how far the one that makes the state has come
 BEGUN: Final = "begun"
 DONE: Final = "done"
@@ -58,6 +59,8 @@ def own_session(spark: SparkSession | None, root: str) -> SparkSession:
     session = spark.newSession()
     for key, value in SESSION_CONF.items():
         session.conf.set(key, value)
+    for key in [key for key in session.conf.getAll if key.startswith(DEFAULT_PROPERTIES)]:
+        session.conf.unset(key)  # a site's: features that some readers lack, or append-only
     return session
 
 
