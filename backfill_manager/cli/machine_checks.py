@@ -90,6 +90,10 @@ def check_place(settings: Settings, clock: Clock) -> Iterator[Check]:
 
 # -- the machine ------------------------------------------------------------------------------------------------------
 def _python() -> Check:
+    of_workers = os.environ.get("PYSPARK_PYTHON")
+    if of_workers and shutil.which(of_workers) is None:
+        advice = "Unset it, or correct it, unless the machines of Spark's workers have it: they run it."
+        return Check("python", "warning", f"PYSPARK_PYTHON={of_workers} is not on this machine", advice)
     return Check("python", "ok", f"{platform.python_version()} ({sys.executable})")
 
 
@@ -336,7 +340,8 @@ def check_spark(settings: Settings) -> Check:
         return Check(
             "spark", "error", str(error), "See `spark:` and `warehouse:` in the configuration; Spark's log is above."
         )
-    found = f"Spark {version('pyspark')} has written {plural(rows, 'row')} as a Delta table of the warehouse, read and deleted it"
+    table = "a Delta table of the warehouse, read and deleted it"
+    found = f"Spark {version('pyspark')} has written {plural(rows, 'row')} as {table}, and run Python on a worker"
     return Check("spark", "ok", found)
 
 

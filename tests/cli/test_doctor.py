@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -143,6 +144,15 @@ def test_an_old_or_missing_java_is_an_error(doctor: Doctor, tmp_path: Path, monk
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     found = doctor()
     assert (found.code, found.of("java")) == (1, ("error", f"Java was not found in JAVA_HOME={tmp_path}"))
+
+
+def test_a_python_of_sparks_workers_that_is_not_here_is_a_warning(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
+    assert doctor().of("python") == ("warning", "PYSPARK_PYTHON=/no/such/python is not on this machine")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert doctor().of("python")[0] == "ok"
 
 
 def test_packages_that_do_not_fit_are_named(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:

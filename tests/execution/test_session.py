@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from backfill_manager.errors import InvalidConfig, InvalidInput, WrongJava
 from backfill_manager.execution.error_format import one_line
@@ -25,8 +26,10 @@ from backfill_manager.execution.spark.session import (
     fair_scheduler_xml,
     lower_jvm_thread_priority,
     query_thread_conf,
+    ui_address,
 )
 from backfill_manager.execution.spark.site_settings import LOG_SETTINGS, with_site_lists
+from backfill_manager.execution.spark.spark_trial import run_python_on_a_worker
 from backfill_manager.model.records import Pool
 
 if TYPE_CHECKING:
@@ -324,6 +327,33 @@ def test_extensions_that_spark_submit_is_given_by_itself_are_loaded_beside_those
     finally:
         properties.clearProperty(name) if before is None else properties.setProperty(name, before)
     assert given == {name: "a.Extension,b.Extension"}
+
+
+@pytest.mark.parametrize(
+    ("own", "conf", "shown"),
+    [
+        ("http://driver:4040", {}, "http://driver:4040"),
+        ("http://driver:4040", {"spark.ui.reverseProxy": "true"}, "http://driver:4040"),
+        ("http://driver:4040", {"spark.ui.reverseProxyUrl": "https://spark.example.org/"}, "http://driver:4040"),
+        (
+            "http://driver:4040",
+            {"spark.ui.reverseProxy": "true", "spark.ui.reverseProxyUrl": "https://spark.example.org/ui/"},
+            "https://spark.example.org/ui/proxy/app-1",
+        ),
+        (None, {"spark.ui.reverseProxy": "true", "spark.ui.reverseProxyUrl": "https://spark.example.org"}, None),
+    ],
+)
+def test_sparks_ui_is_where_the_proxy_of_the_site_has_it(
+    own: str | None, conf: dict[str, str], shown: str | None
+) -> None:
+    assert ui_address(own, "app-1", conf) == shown
+
+
+def test_a_trial_needs_a_python_of_sparks_workers(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_python_on_a_worker(spark)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "/no/such/python")
+    with pytest.raises(Py4JJavaError, match="Cannot run program"):
+        run_python_on_a_worker(spark)
 
 
 def test_sparks_ui_is_on_loopback_where_spark_runs_in_one_process() -> None:

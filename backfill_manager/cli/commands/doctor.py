@@ -19,8 +19,8 @@ def doctor(
     context: CliContext,
     thorough: bool = option(
         "--thorough",
-        "Also start Spark; write, read and delete a Delta table in the warehouse; read every file of the "
-        "state; let two writers race in its storage.",
+        "Also start Spark; write, read and delete a Delta table in the warehouse; run Python on a worker of Spark; read every "
+        "file of the state; let two writers race in its storage.",
         default=False,
     ),
 ) -> int:

@@ -263,7 +263,8 @@ class SparkProvider:
             )
         if not self._lease_columns:
             context = self._session.sparkContext
-            self._lease_columns = {"application_id": context.applicationId, "spark_ui": context.uiWebUrl}
+            spark_ui = ui_address(context.uiWebUrl, context.applicationId, dict(context.getConf().getAll()))
+            self._lease_columns = {"application_id": context.applicationId, "spark_ui": spark_ui}
         return self._session
 
     @property
@@ -284,6 +285,15 @@ class SparkProvider:
             with ignore_stopped_context(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # PySpark warns of a JVM that has ended already
                 self._session.stop()
+
+
+def ui_address(own: str | None, application_id: str, conf: Mapping[str, str]) -> str | None:
+    """Where people find the web UI of an application, which listens at `own`. If a site names its reverse proxy: there. Spark has
+    the links between its pages begin there, so they lead nowhere from `own`."""
+    proxy = conf.get("spark.ui.reverseProxyUrl", "").rstrip("/")
+    if own and proxy and conf.get("spark.ui.reverseProxy", "").lower() == "true":
+        return f"{proxy}/proxy/{application_id}"
+    return own
 
 
 def lower_jvm_thread_priority(spark: SparkSession) -> None:

@@ -1,4 +1,7 @@
-"""Whether Spark starts with a configuration, and writes tables where it says. `bfm doctor --thorough` asks."""
+"""Whether Spark starts with a configuration, writes tables where it says, and runs Python on its workers.
+
+`bfm doctor --thorough` asks.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from backfill_manager.execution.spark.session import build_session
 from backfill_manager.store.uri import is_local
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from backfill_manager.settings import Settings
 
 ROWS: Final = 10
@@ -20,7 +25,7 @@ ROWS: Final = 10
 
 def write_and_read_a_table(settings: Settings) -> int:
     """How many rows were read of a Delta table that a session of its own has written into the warehouse; it is deleted again.
-    `InvalidConfig` if Spark does not start, `Refused` if it can't write or read there."""
+    `InvalidConfig` if Spark does not start, `Refused` if it can't write or read there, or has no Python for its workers."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -37,8 +42,16 @@ def write_and_read_a_table(settings: Settings) -> int:
         file_system.delete(path, True)
         wanted = "open its metastore"
         spark.catalog.databaseExists("default")
+        wanted = "run Python on its workers (PYSPARK_PYTHON, spark.pyspark.python)"
+        run_python_on_a_worker(spark)
     except (PySparkException, Py4JError) as error:
         raise Refused(f"Spark can't {wanted}: {one_line(error)}") from error
     finally:
         spark.stop()
     return rows
+
+
+def run_python_on_a_worker(spark: SparkSession) -> None:
+    from pyspark.sql.functions import udf
+
+    spark.range(1).select(udf(lambda number: number, "long")("id")).collect()
