@@ -110,9 +110,7 @@ class ActiveBackfill:
     ended_as: str | None = None  # its state before a mark reopened it, until a run of it ends by work
     first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not read (any more)
     past: list[PastRun] | None = None  # what runs of the DAG cost, for sizes of batches; None: not needed, or not read
-    waited: dict[str, frozenset[str]] = field(
-        default_factory=dict
-    )  # by id of a batch whose halves are next: `has_waited`
+    waited: dict[str, frozenset[str]] = field(default_factory=dict)  # of halves, by id of their batch: `has_waited`
     # As the tables have them: the next runs whose failed tasks are to run again.
     failed_runs: dict[RunKey, tuple[DagRun, dict[str, TaskInstance]]] = field(default_factory=dict)
 

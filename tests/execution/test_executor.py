@@ -31,6 +31,7 @@ from support.executor_fixture import (
     day,
     no_spark_job_goes_on,
     outlive_the_stop,
+    running_spark_jobs,
 )
 from support.file_signals import FileSignal
 from support.task_snapshot import with_function
@@ -571,12 +572,9 @@ def test_a_task_that_cancels_all_jobs_cancels_its_own_only(runner: TaskRunner) -
                 ctx.spark.range(0, 10**13, 1, 2).selectExpr("max(id % 7)").collect()
             ended.set()
 
-        others = set(tracker.getActiveJobsIds())
         threading.Thread(target=endless).start()
-        while set(tracker.getActiveJobsIds()) == others:
-            time.sleep(0.01)
-        ctx.spark.sparkContext.cancelAllJobs()
-        assert ended.wait(60)
+        while not ended.wait(0.1):  # it may not have begun yet
+            ctx.spark.sparkContext.cancelAllJobs()
         return sorted(tracker.getActiveJobsIds())
 
     spark, output = runner.spark, list[str]()
@@ -590,9 +588,8 @@ def test_a_task_that_cancels_all_jobs_cancels_its_own_only(runner: TaskRunner) -
     thread = threading.Thread(target=another)
     thread.start()
     try:
-        while not (jobs := spark.sparkContext.statusTracker().getActiveJobsIds()):
-            time.sleep(0.01)
-        assert runner.run(a_launch(), cancels) == Succeeded(str(list(jobs))) and not output
+        jobs = running_spark_jobs(spark)
+        assert runner.run(a_launch(), cancels) == Succeeded(str(jobs)) and not output
     finally:
         spark.sparkContext.cancelAllJobs()
         thread.join()

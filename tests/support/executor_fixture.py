@@ -219,6 +219,16 @@ def settled(spark: SparkSession) -> Any:
     return sc
 
 
+def running_spark_jobs(spark: SparkSession) -> list[int]:
+    """Those that run as soon as there are any."""
+    tracker = spark.sparkContext.statusTracker()
+    moment, end = threading.Event(), time.monotonic() + PATIENCE
+    while not (jobs := tracker.getActiveJobsIds()):
+        assert time.monotonic() < end, "no Spark job begins"
+        moment.wait(0.1)
+    return list(jobs)
+
+
 def no_spark_job_goes_on(spark: SparkSession) -> None:
     """Returns when no Spark job runs any more."""
     tracker = spark.sparkContext.statusTracker()
