@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from support.scenarios import accepted, at, clear, dates, dies_after, key_of, never, nothing_hangs, timeline
+from support.scenarios import accepted, at, clear, dates, dies_after, key_of, never, nothing_hangs, play, timeline
 
 from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.manager.prefetch import WINDOW
 from backfill_manager.model import states as s
-from backfill_manager.testing import InMemoryManager, dag_spec, days
+from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
 
 SPEC = dag_spec("d", "a", batchable=True)
 BACKWARDS = json.dumps({"type": "schedule", "run_backwards": True})
@@ -100,6 +100,31 @@ def test_days_of_a_batch_can_be_done_again_one_by_one() -> None:
     nothing_hangs(manager)
     assert spans(manager) == [("01-01", 4), ("01-02", 1), ("01-03", 1)]
     assert manager.states(again) == {s.SUCCESS: 2}
+
+
+@pytest.mark.parametrize("by", ["backfill", "manual"])
+@pytest.mark.parametrize("is_new", [False, True], ids=["the same manager", "another manager"])
+@pytest.mark.parametrize("catchup", [True, False])
+def test_the_schedule_does_not_go_back_when_the_first_day_of_a_batch_is_done_again(
+    by: str, is_new: bool, catchup: bool
+) -> None:
+    spec = dag_spec("d", "a", batchable=True, start_date=at("2024-01-01"), catchup=catchup)
+    manager = InMemoryManager(spec, clock=FakeClock(at("2024-01-07")))
+    manager.backfill("d", days("2024-01-01", 6), batch=6)
+    manager.drain()
+    if by == "backfill":
+        manager.backfill("d", days("2024-01-01", 1), reprocess="completed")
+        manager.drain()
+    else:
+        accepted(manager, "dag.trigger", dag_id="d", logical_date="2024-01-01", conf={})
+    accepted(manager, "dag.unpause", dag_id="d")
+    if is_new:
+        manager.crash()
+    play(manager, "2024-01-09")
+    assert [run.run_id for run in manager.runs("d")] == [
+        "backfill__2024-01-01T00:00:00Z", f"{by}__2024-01-01T00:00:00Z__2",
+        "scheduled__2024-01-07T00:00:00Z", "scheduled__2024-01-08T00:00:00Z",
+    ]  # fmt: skip
 
 
 def test_run_backwards_joins_newest_first_and_each_run_goes_forward() -> None:

@@ -152,3 +152,20 @@ def test_lookback_of_a_batch_does_the_batch_again_as_one_run() -> None:
     again, new = timeline(manager, "d")
     assert (again.items, again.interval_end, again.run_type) == (3, at("2024-01-04"), "scheduled")
     assert (new.logical_date, new.items) == (at("2024-01-04"), 1)
+
+
+def test_lookback_does_the_last_days_of_a_longer_batch_again_one_by_one() -> None:
+    manager = InMemoryManager(
+        dag_spec("d", "a", lookback=2, batchable=True, **FROM_2024), clock=FakeClock(at("2024-01-07"))
+    )
+    manager.backfill("d", days("2024-01-01", 6), batch=6)
+    manager.drain()
+    accepted(manager, "dag.unpause", dag_id="d")
+    play(manager, "2024-01-08")
+    assert [(run.run_id[-20:-10], run.items) for run in timeline(manager, "d")] == [
+        ("2024-01-01", 6), ("2024-01-05", 1), ("2024-01-06", 1), ("2024-01-07", 1)
+    ]  # fmt: skip
+    play(manager, "2024-01-09")
+    assert sorted(run.run_id for run in manager.runs("d") if run.created_at == at("2024-01-09")) == [
+        "scheduled__2024-01-06T00:00:00Z__2", "scheduled__2024-01-07T00:00:00Z__2", "scheduled__2024-01-08T00:00:00Z"
+    ]  # fmt: skip

@@ -224,6 +224,19 @@ def test_dates_of_a_batch_are_numbered_on_after_their_own_runs_were_overridden()
     assert new == {"backfill__2024-01-02T00:00:00Z__2"}
 
 
+def test_a_batch_whose_first_date_was_done_again_stays_as_the_schedule_has_come_further_with_it() -> None:
+    start = days("2023-12-26", 1)[0][0]
+    manager = InMemoryManager(dag_spec("d", "load", batchable=True, start_date=start, catchup=True))
+    manager.backfill("d", days("2023-12-26", 6), batch=6)
+    manager.drain()
+    for _ in range(2):
+        manager.backfill("d", days("2023-12-26", 1), reprocess="completed")
+        manager.drain()
+    assert prune(manager)["runs"] == 1
+    accepted(manager, "dag.unpause", dag_id="d")
+    assert [(run.run_id[10:20], run.items) for run in manager.runs("d")] == [("2023-12-26", 6), ("2023-12-26", 1)]
+
+
 def test_a_request_goes_with_its_response_and_an_unanswered_one_is_never_lost() -> None:
     manager = InMemoryManager(SPEC)
     accepted(manager, "dag.unpause", dag_id="d")

@@ -252,6 +252,22 @@ def test_a_batch_whose_wait_ends_skips_only_the_day_without_data_also_with_a_lea
     assert done == [(s.SUCCESS, 2), (s.SUCCESS, 1), (s.SKIPPED, 1)]
 
 
+def test_a_batch_that_is_not_split_skips_no_interval_that_may_have_its_data() -> None:
+    waits = {"waits_for": ("bronze.events",), "wait_limit": 3600.0, "after_wait_limit": "skip"}
+    lake, four = Lake(), days("2024-01-02", 4)
+    lake.add_dag(dag_spec("silver", "clean", each={"clean": waits}, batchable=True))
+    lake.backfill("silver", four, batch=4)
+    lake.drain()
+    (run,) = lake.runs("silver")
+    accepted(lake, "run.mark", dag_id="silver", run_id=run.run_id, state="failed")
+    lake.write(four[:3])
+    again = lake.backfill("silver", four, reprocess="failed_tasks")
+    lake.drain()
+    lake.clock.advance(hours=1)
+    lake.drain()
+    assert ([run.items for run in lake.runs("silver")], lake.states(again)) == ([4], {s.FAILED: 4})
+
+
 def test_another_leader_knows_that_a_half_has_waited_and_a_retry_waits_anew() -> None:
     lake = Lake(wait_limit=7200.0)
     backfill = written_but_one(lake, 0, max_active_runs=1)

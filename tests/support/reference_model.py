@@ -133,6 +133,7 @@ class PlainModel:
         self.numbers = itertools.count()
         self.carried: set[tuple[str, Place]] = set()  # where a run was overridden that the schedule went on from
         self.reached: set[tuple[str, datetime]] = set()  # likewise, of one date alone
+        self.replaced: list[PlainRun] = []  # likewise, of batches
         self.dags = {dag.dag_id: dag for dag in dags}
         self.worlds = dict.fromkeys(self.dags, 0)
         self.standing: dict[str, dict[Place, PlainRun]] = {dag_id: {} for dag_id in self.dags}
@@ -181,6 +182,8 @@ class PlainModel:
         for place in places:
             old = standing.pop(place, None)
             if old is not None:
+                if len(old.places) > 1 and self._carries_by_itself(old):
+                    self.replaced.append(old)
                 if self._carries(old):
                     self.carried.add((dag.dag_id, old.place))
                     if len(old.places) == 1 and isinstance(old.place, datetime):
@@ -246,16 +249,35 @@ class PlainModel:
         for dag in self.dags.values():
             while not dag.is_paused and (start := self._due(dag, now)) is not None:
                 at = dag.grid.index(start)
-                again = [self.standing[dag.dag_id].get(date) for date in dag.grid[max(0, at - dag.lookback) : at]]
-                made = [self.make(dag, "scheduled", old.places) for old in again if old is not None]
+                again = [
+                    places
+                    for date in dag.grid[max(0, at - dag.lookback) : at]
+                    if (places := self._again(dag, date, at))
+                ]
+                made = [self.make(dag, "scheduled", places) for places in again]
                 made.append(self.make(dag, "scheduled", (start,)))
                 for run in made:
                     self.play(run)
 
+    def _again(self, dag: PlainDag, date: datetime, at: int) -> tuple[Place, ...]:
+        """The dates that are run again together for this one of a lookback: none for a day of a batch that is itself."""
+        there = self.stands_for(dag.dag_id, date)
+        if there is None or there.place == date:
+            return there.places if there else ()
+        return () if there.place in dag.grid[max(0, at - dag.lookback) : at] else (date,)
+
     def _carries(self, run: PlainRun) -> bool:
         """The schedule goes on from it: a whole scheduled or backfill run made in time, or what did such a date over."""
-        by_itself = run.run_type in ("scheduled", "backfill") and not run.left_out and run.was_in_time
-        return by_itself or (run.dag.dag_id, run.place) in self.carried
+        return self._carries_by_itself(run) or (run.dag.dag_id, run.place) in self.carried
+
+    @staticmethod
+    def _carries_by_itself(run: PlainRun) -> bool:
+        return run.run_type in ("scheduled", "backfill") and not run.left_out and run.was_in_time
+
+    def _was_done_again(self, batch: PlainRun) -> bool:
+        """Its first date, by another than its half."""
+        now = self.standing[batch.dag.dag_id].get(batch.place)
+        return now is not None and (batch.backfill is None or now.backfill != batch.backfill)
 
     def _is_passed_over(self, dag: PlainDag, date: datetime) -> bool:
         there = self.stands_for(dag.dag_id, date)
@@ -266,6 +288,7 @@ class PlainModel:
         done = [run.end for run in self.timeline(dag.dag_id) if run.end is not None and self._carries(run)]
         standing = self.standing[dag.dag_id]  # a batch had a date, and its half has not yet
         done += [dag.end_of(place) for dag_id, place in self.reached if dag_id == dag.dag_id and place not in standing]
+        done += [old.end for old in self.replaced if old.dag is dag and old.end and self._was_done_again(old)]
         begin = max([*done, *([dag.start] if dag.start else [])], default=None)
         start = dag.latest_complete(now)
         if begin is not None and (dag.catchup or start < begin):

@@ -5,7 +5,7 @@ Every DAG that is active, not paused and has a schedule continues from its timel
 ended, or is partial, is run again when the schedule comes to it; while that run is active the schedule waits for it.
 
 With `lookback=N`, the N intervals before are run again along with each new run, older ones first, for late data. Only
-finished runs are run again; gaps are not filled.
+finished runs are run again; gaps are not filled. Of a batch that began before them, the last intervals are run again one by one.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def fire_schedules(tick: Tick) -> None:
             due = _upcoming(tick.state, dag, tick.now)
             if due is None or due.due_at > tick.now or _is_held(recent, due):
                 break
-            for earlier in _lookback_runs(spec, recent, due):
-                _make(tick, dag, earlier, _interval_of(earlier), items=earlier.items)
+            for earlier, interval in _lookback_runs(spec, recent, due):
+                _make(tick, dag, earlier, interval, items=earlier.items if earlier else 1)
             _make(tick, dag, recent.current_at(timeline_key(due.start, None)), due)
             live[dag.dag_id] += 1
             recent.trim(lookback_depth(spec))
@@ -107,18 +107,24 @@ def _upcoming(state: ManagerState, dag: DagRow, now: datetime) -> Upcoming | Non
     return cached[1]
 
 
-def _lookback_runs(spec: DagSpec, recent: TimelineWindow, due: Upcoming) -> list[DagRun]:
-    timetable, runs, at = timetable_of(spec, due.start), list[DagRun](), due.start
+def _lookback_runs(spec: DagSpec, recent: TimelineWindow, due: Upcoming) -> list[tuple[DagRun | None, Upcoming]]:
+    """What is run again, older first: runs, which are replaced; and days of batches that began earlier, which stay."""
+    timetable, runs, at = timetable_of(spec, due.start), list[tuple[DagRun | None, Upcoming]](), due.start
+    of_batches = list[tuple[DagRun, Upcoming]]()
     for _ in range(spec.lookback if timetable.repeats else 0):
         before = timetable.last_before(at)
         if before is None or (recent.floor is not None and before <= recent.floor):  # its predecessor is not in memory
             break
-        key = timeline_key(before, None)
-        current = recent.current_at(key)
-        if current is not None and current.state in s.RUN_FINISHED and recent.standing_at(key) is current:
-            runs.append(current)
+        standing = recent.standing_at(timeline_key(before, None))
+        if standing is not None and standing.state in s.RUN_FINISHED:
+            if standing.logical_date == before:
+                runs.append((standing, _interval_of(standing)))
+            elif standing.interval_end is not None and at <= standing.interval_end:
+                of_batches.append((standing, Upcoming(before, at, at)))
         at = before
-    return runs[::-1]
+    # a batch that begins within these intervals is run again as a whole
+    runs += [(None, interval) for batch, interval in of_batches if batch.logical_date and batch.logical_date < at]
+    return sorted(runs, key=lambda one: one[1].start)
 
 
 def _interval_of(run: DagRun) -> Upcoming:

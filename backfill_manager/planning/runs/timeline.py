@@ -107,6 +107,12 @@ def advances_schedule(run: DagRun) -> bool:
     return run.run_type in (s.SCHEDULED_RUN, s.BACKFILL_RUN) and not run.is_partial and made_in_time(run)
 
 
+def has_passed_with(batch: DagRun, current: DagRun | None) -> bool:
+    """Whether the schedule has passed the dates of an overridden batch that advanced it, though another run has its first date
+    now: not if that is its half."""
+    return current is not None and (batch.backfill_id is None or current.backfill_id != batch.backfill_id)
+
+
 def _was_taken_by_batch(overridden: DagRun) -> bool:
     """Only a batch overrides runs of other dates than its first one, which its id names."""
     first = _INSTANT.search(overridden.overridden_by or "")
@@ -126,6 +132,9 @@ class TimelineWindow:
     _batches: dict[TimelineKey, DagRun] = field(default_factory=dict)  # current ones, which may begin before the floor
     _advanced: set[TimelineKey] = field(default_factory=set)  # whose overridden run advanced the schedule
     _split: dict[TimelineKey, DagRun] = field(default_factory=dict)  # of dates that a batch took and left
+    _replaced: dict[TimelineKey, DagRun] = field(
+        default_factory=dict
+    )  # the longest overridden batch that advanced the schedule
     edges: tuple[datetime, ...] = ()  # the first and last date that it was read with
     _gaps: set[datetime] = field(default_factory=set)  # edges without a current run: the neighbour is not known
     is_over: bool = False  # the schedule makes no other run: dates that are not held are not taken
@@ -147,10 +156,12 @@ class TimelineWindow:
     @property
     def last_scheduled(self) -> DagRun | None:
         """The run that the schedule goes on from: the newest that advances it, or a batch that reaches beyond its end. A date
-        whose run was overridden by a batch that has been split since counts, too: its half does it again, not the schedule."""
+        whose run was overridden by a batch that has been split since counts, too: its half does it again, not the schedule. So
+        does a batch of which somebody has done the first date again."""
         newest = self.nth_advancing(1)
         reaching = [run for run in (newest, *self._batches.values()) if run is not None and self._advances(run)]
         reaching += self._split.values()
+        reaching += [one for key, one in self._replaced.items() if has_passed_with(one, self._runs.get(key))]
         return max(reaching, key=lambda run: (_end_of(run), run is newest), default=None)
 
     def nth_advancing(self, n: int) -> DagRun | None:
@@ -178,6 +189,7 @@ class TimelineWindow:
             del self._runs[(date, None)]
             self._numbers.pop((date, None), None)
             self._advanced.discard((date, None))
+            self._replaced.pop((date, None), None)
         if first:
             del self._dates[:first]
             self.floor = floor = self._dates[0]
@@ -272,6 +284,8 @@ class TimelineWindow:
             return
         if advances_schedule(run):
             self._advanced.add(key)
+            if run.items > 1:
+                self._replaced[key] = max(self._replaced.get(key, run), run, key=_end_of)
         if key in self._advanced and key not in self._runs and run.items == 1 and _was_taken_by_batch(run):
             self._split[key] = run
         self._note_step(key)
