@@ -134,8 +134,9 @@ def _timeline_of(live: ActiveBackfill, store: Store) -> TimelineWindow:
 def timeline_around(
     dag_id: str, dates: Sequence[datetime], keys: Sequence[str], store: Store, preview: str | None = None
 ) -> list[DagRun]:
-    """Runs of the timeline on these dates or keys, between them, the nearest one on either side, and earlier batches that reach
-    into them; also overridden ones, whose ids are taken. `preview`: those of this backfill alone, see `TimelineWindow`."""
+    """Runs of the timeline on these dates or keys, between them, the nearest one on either side, earlier batches that reach into
+    them, and what is within batches that reach beyond; also overridden ones, whose ids are taken. `preview`: those of this
+    backfill alone, see `TimelineWindow`."""
     of_dag = matching(dag_id=dag_id)
     base, current = [*of_dag, OF_TIMELINE], [*of_dag, *CURRENT_RUNS]
     if preview is not None:
@@ -146,10 +147,16 @@ def timeline_around(
         runs += store.read(DagRun, [*base, Condition("partition_key", "in", keys)])
     if dates:
         first, last = min(dates), max(dates)
-        between = [Condition("logical_date", ">=", first), Condition("logical_date", "<=", last)]
-        runs += store.read(DagRun, [*base, *between])
-        for operator, edge, order in (("<", first, "-logical_date"), (">", last, "logical_date")):
-            beyond = Condition("logical_date", operator, edge)  # type: ignore[arg-type]
+        within = store.read(
+            DagRun, [*base, Condition("logical_date", ">=", first), Condition("logical_date", "<=", last)]
+        )
+        ends = [run.interval_end for run in within if run.items > 1 and run.state != s.OVERRIDDEN and run.interval_end]
+        after = Condition("logical_date", ">", last)
+        if (end := max(ends, default=last)) > last:
+            within += store.read(DagRun, [*base, after, Condition("logical_date", "<", end)])
+            after = Condition("logical_date", ">=", end)
+        runs += within
+        for beyond, order in ((Condition("logical_date", "<", first), "-logical_date"), (after, "logical_date")):
             runs += store.read(DagRun, [*current, beyond], order_by=[order], limit=1)
         reaching = [Condition("logical_date", "<", first), Condition("interval_end", ">", first)]
         runs += store.read(DagRun, [*current, Condition("items", ">", 1), *reaching])

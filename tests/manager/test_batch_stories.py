@@ -102,8 +102,25 @@ def test_days_of_a_batch_can_be_done_again_one_by_one() -> None:
     assert manager.states(again) == {s.SUCCESS: 2}
 
 
-@pytest.mark.parametrize("by", ["backfill", "manual"])
-@pytest.mark.parametrize("is_new", [False, True], ids=["the same manager", "another manager"])
+BY_WHOM = pytest.mark.parametrize("by", ["backfill", "manual"])
+THEN = pytest.mark.parametrize("is_new", [False, True], ids=["the same manager", "another manager"])
+
+
+def run_again(manager: InMemoryManager, by: str, *dates: str) -> list[str | None]:
+    """What the answers say."""
+    said = []
+    for date in dates:
+        if by == "backfill":
+            manager.backfill("d", days(date, 1), reprocess="completed")
+            manager.drain()
+        else:
+            said.append(accepted(manager, "dag.trigger", dag_id="d", logical_date=date, conf={}).message)
+            manager.drain()
+    return said
+
+
+@BY_WHOM
+@THEN
 @pytest.mark.parametrize("catchup", [True, False])
 def test_the_schedule_does_not_go_back_when_the_first_day_of_a_batch_is_done_again(
     by: str, is_new: bool, catchup: bool
@@ -112,19 +129,54 @@ def test_the_schedule_does_not_go_back_when_the_first_day_of_a_batch_is_done_aga
     manager = InMemoryManager(spec, clock=FakeClock(at("2024-01-07")))
     manager.backfill("d", days("2024-01-01", 6), batch=6)
     manager.drain()
-    if by == "backfill":
-        manager.backfill("d", days("2024-01-01", 1), reprocess="completed")
-        manager.drain()
-    else:
-        accepted(manager, "dag.trigger", dag_id="d", logical_date="2024-01-01", conf={})
+    run_again(manager, by, "2024-01-01")
     accepted(manager, "dag.unpause", dag_id="d")
     if is_new:
         manager.crash()
     play(manager, "2024-01-09")
     assert [run.run_id for run in manager.runs("d")] == [
-        "backfill__2024-01-01T00:00:00Z", f"{by}__2024-01-01T00:00:00Z__2",
+        f"{by}__2024-01-01T00:00:00Z__2", "backfill__2024-01-01T00:00:00Z",
         "scheduled__2024-01-07T00:00:00Z", "scheduled__2024-01-08T00:00:00Z",
     ]  # fmt: skip
+
+
+@BY_WHOM
+@THEN
+def test_a_batch_whose_first_days_are_run_again_stays_the_run_of_the_others(by: str, is_new: bool) -> None:
+    manager = InMemoryManager(dag_spec("d", "a", batchable=True), clock=FakeClock(at("2024-01-07")))
+    manager.backfill("d", days("2024-01-01", 5), batch=5)
+    manager.drain()
+    batch = "backfill__2024-01-01T00:00:00Z"
+    run_again(manager, by, "2024-01-02")
+    if is_new:
+        manager.crash()
+    run_again(manager, by, "2024-01-01")
+    runs = {run.run_id: run for run in manager.runs("d")}
+    rest = runs[batch]
+    assert (rest.state, rest.logical_date, rest.interval_start, rest.items) == (
+        s.SUCCESS, at("2024-01-03"), at("2024-01-03"), 3,
+    )  # fmt: skip
+    again = [f"{by}__2024-01-01T00:00:00Z__2", f"{by}__2024-01-02T00:00:00Z"]
+    assert [runs[run_id].previous_run_id for run_id in (*again, batch)] == [None, *again]
+    if is_new:
+        manager.crash()
+    backfill = manager.backfill("d", days("2024-01-01", 6))
+    manager.drain()
+    assert [item.reason for item in manager.items(backfill)] == ["already exists"] * 5 + [None]
+    run_again(manager, by, "2024-01-03", "2024-01-04", "2024-01-05")
+    runs = {run.run_id: run for run in manager.runs("d")}
+    assert (runs[batch].state, runs[batch].items) == (s.OVERRIDDEN, 1)
+    assert runs[batch].overridden_by == f"{by}__2024-01-05T00:00:00Z"
+
+
+def test_an_answer_says_that_a_batch_is_overridden_on_one_date() -> None:
+    manager = InMemoryManager(dag_spec("d", "a", batchable=True), clock=FakeClock(at("2024-01-07")))
+    manager.backfill("d", days("2024-01-01", 2), batch=2)
+    manager.drain()
+    said = run_again(manager, "manual", "2024-01-01", "2024-01-02")
+    batch = "backfill__2024-01-01T00:00:00Z"
+    assert f"; it overrides {batch} on this date" in (said[0] or "")
+    assert (said[1] or "").endswith(f"; it overrides {batch}")
 
 
 def test_run_backwards_joins_newest_first_and_each_run_goes_forward() -> None:
@@ -408,7 +460,7 @@ def test_a_batch_that_takes_away_the_neighbour_of_another_backfills_dates_leaves
     manager.drain()
     accepted(manager, "backfill.unpause", backfill_id=waiting)
     nothing_hangs(manager)
-    assert spans(manager) == [("01-01", 1), ("01-02", 1), ("01-03", 1), ("01-05", 1), ("01-06", 1)]
+    assert spans(manager) == [(f"01-0{day}", 1) for day in range(1, 7)], "of the batch the 4th is left"
     timeline(manager, "d")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.random_history import Calm
-from support.scenarios import accepted, never
+from support.scenarios import accepted, never, timeline
 
 from backfill_manager.dags.bundles.snapshot import take
 from backfill_manager.dags.bundles.source import BEING_MADE
@@ -224,17 +224,18 @@ def test_dates_of_a_batch_are_numbered_on_after_their_own_runs_were_overridden()
     assert new == {"backfill__2024-01-02T00:00:00Z__2"}
 
 
-def test_a_batch_whose_first_date_was_done_again_stays_as_the_schedule_has_come_further_with_it() -> None:
-    start = days("2023-12-26", 1)[0][0]
-    manager = InMemoryManager(dag_spec("d", "load", batchable=True, start_date=start, catchup=True))
-    manager.backfill("d", days("2023-12-26", 6), batch=6)
-    manager.drain()
-    for _ in range(2):
-        manager.backfill("d", days("2023-12-26", 1), reprocess="completed")
+def test_the_numbers_of_a_date_go_on_when_the_rest_of_a_batch_has_an_id_of_an_earlier_one() -> None:
+    manager = InMemoryManager(SPEC)
+    for first, n in (2, 1), (2, 1), (1, 2), (1, 2), (1, 2), (1, 1):
+        manager.backfill("d", days(f"2024-01-0{first}", n), batch=2, reprocess="completed")
         manager.drain()
-    assert prune(manager)["runs"] == 1
-    accepted(manager, "dag.unpause", dag_id="d")
-    assert [(run.run_id[10:20], run.items) for run in manager.runs("d")] == [("2023-12-26", 6), ("2023-12-26", 1)]
+    assert [(run.run_id[10:20], run.run_id[31:], run.logical_date.day) for run in timeline(manager, "d")] == [  # type: ignore[union-attr]
+        ("2024-01-01", "_4", 1), ("2024-01-01", "_3", 2),
+    ]  # fmt: skip
+    prune(manager)
+    manager.backfill("d", days("2024-01-02", 1), reprocess="completed")
+    manager.drain()
+    assert [run.run_id[10:] for run in timeline(manager, "d")] == ["2024-01-01T00:00:00Z__4", "2024-01-02T00:00:00Z__3"]
 
 
 def test_a_request_goes_with_its_response_and_an_unanswered_one_is_never_lost() -> None:

@@ -63,6 +63,7 @@ class Timeline:
         self.ids: set[str] = set()
         self.made_at: dict[datetime, int] = {}
         self.outside: set[str] = set()
+        self.ends: dict[str, datetime] = {}
 
     def standing(self, date: datetime) -> str | None:
         return dict(self.model).get(date)
@@ -94,10 +95,21 @@ class Timeline:
         assert number_of(row) == self.made_at[dates[0]], "numbers rise, whatever the type"
         make_run(self.state, row, self.spec, stretch, held)
         self.state.recent["d"].trim(lookback_depth(self.spec))
+        left = self._left_of(self.standing(dates[0]), dates[-1] + DAY)
         self.model = [(date, run) for date, run in self.model if run not in old]
+        for date, run in left:
+            insort(self.model, (date, run))
+            old.remove(run)
         insort(self.model, (dates[0], run_id))
         self.ids.add(run_id)
         self.outside.update(old)
+        self.ends[run_id] = dates[-1] + DAY
+
+    def _left_of(self, batch: str | None, start: datetime) -> list[tuple[datetime, str]]:
+        """Where a batch stands of which another run takes all until `start`: on the next date without a run of its own."""
+        while own := self.standing(start):
+            start = self.ends[own]
+        return [(start, batch)] if batch is not None and start < self.ends[batch] else []
 
     def _insert_external(self, date: datetime) -> None:
         run_id = run_id_for(s.EXTERNAL_RUN, timeline_key(date + timedelta(seconds=len(self.ids)), None))
@@ -220,8 +232,8 @@ def test_a_window_read_from_the_store_gives_the_answers_of_the_whole_timeline(
 
 
 def test_a_date_within_an_overridden_batch_is_numbered_on_by_the_scheduler() -> None:
-    """The scheduler made the 2nd; a batch from the 1st took it over; the batch was done again for the 1st alone. So the
-    2nd is made again, and its first run, which is kept, keeps its id."""
+    """The scheduler made the 2nd; a batch from the 1st took it over; the batch was done again for the 1st alone, and then for
+    the 2nd. Its first run, which is kept, keeps its id."""
     replay([(s.SCHEDULED_RUN, 0, 1), (s.SUCCESS, 0, 0), (s.SCHEDULED_RUN, 1, 1), (s.SUCCESS, 1, 0),
         (s.BACKFILL_RUN, 0, 5), (s.SUCCESS, 0, 0), (s.MANUAL_RUN, 0, 1), (FORGET, 0, 0), (s.SCHEDULED_RUN, 1, 1)])  # fmt: skip
 

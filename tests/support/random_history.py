@@ -28,6 +28,7 @@ from backfill_manager.manager.decisions.callbacks import NOTHING_TO_REPORT
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Response, TaskInstance, TaskTry
 from backfill_manager.model.transitions import NOT_SELECTED
+from backfill_manager.planning.runs.timeline import first_date
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec
 from support.reference_model import PlainBackfill, PlainDag, PlainItem, PlainModel, PlainRun, fate_of_run
 from support.scenarios import Killed, Mortal, a_third_kill_would_fail_a_task
@@ -711,14 +712,14 @@ class Stormy(History):
         same("previous runs", result, dict(zip(ids, [None, *ids], strict=False)))
         made: Counter[Any] = Counter()
         for run in runs:
-            place = (run.logical_date, run.partition_key)
+            place = (first_date(run), run.partition_key)
             made[place] += 1
             number = run.run_id.rpartition("__")[2] if run.run_id.count("__") > 1 else "1"
             assert number == str(made[place]), f"{run.run_id} is number {made[place]} of its date"
             if run.state == s.OVERRIDDEN:
                 by = by_id[run.overridden_by or ""]
                 assert by.run_seq > run.run_seq and by.partition_key == run.partition_key
-                assert run.logical_date is None or by.logical_date <= run.logical_date < by.interval_end  # type: ignore[operator]
+                assert run.logical_date is None or first_date(by) <= run.logical_date < by.interval_end  # type: ignore[operator]
 
     def check_schedule(self, dag: PlainDag, runs: list[DagRun]) -> None:
         """Told in order: each scheduled run is what comes next after what stood then; and in the end nothing is due."""
@@ -780,7 +781,7 @@ class Stormy(History):
         if (run.dag_id, run.run_id) in self.marked:
             return
         places = [run.partition_key] if run.partition_key else [
-            at for at in dag.grid if run.interval_start <= at < run.interval_end  # type: ignore[operator]
+            at for at in dag.grid if first_date(run) <= at < run.interval_end  # type: ignore[operator]
         ]  # fmt: skip
         for ti in tasks:
             assert ti.state in s.TASK_FINISHED

@@ -133,7 +133,6 @@ class PlainModel:
         self.numbers = itertools.count()
         self.carried: set[tuple[str, Place]] = set()  # where a run was overridden that the schedule went on from
         self.reached: set[tuple[str, datetime]] = set()  # likewise, of one date alone
-        self.replaced: list[PlainRun] = []  # likewise, of batches
         self.dags = {dag.dag_id: dag for dag in dags}
         self.worlds = dict.fromkeys(self.dags, 0)
         self.standing: dict[str, dict[Place, PlainRun]] = {dag_id: {} for dag_id in self.dags}
@@ -179,19 +178,34 @@ class PlainModel:
             dag, run_id, places, end, owner, tasks, left_out, run_type, self.now(), next(self.numbers),
             backfill.retries if backfill else None,
         )  # fmt: skip
+        rests: list[PlainRun] = []
         for place in places:
             old = standing.pop(place, None)
-            if old is not None:
-                if len(old.places) > 1 and self._carries_by_itself(old):
-                    self.replaced.append(old)
+            if old is not None and (rest := self._rest_of(old, run)):
+                old.places = rest
+                rests.append(old)
+            elif old is not None:
                 if self._carries(old):
                     self.carried.add((dag.dag_id, old.place))
                     if len(old.places) == 1 and isinstance(old.place, datetime):
                         self.reached.add((dag.dag_id, old.place))
                 old.state, old.overridden_by = "overridden", run_id
-        standing[first] = run
+        standing |= {one.place: one for one in (run, *rests)}
         self.runs[dag.dag_id, run_id] = run
         return run
+
+    def _rest_of(self, batch: PlainRun, run: PlainRun) -> tuple[Place, ...]:
+        """The dates for which a batch still stands when a run takes its first one: from the next that has no run of its own. Of
+        one that a batch of an earlier date takes, or its own half, there are none."""
+        if (
+            len(batch.places) < 2
+            or batch.place != run.place
+            or (batch.backfill is not None and batch.backfill == run.backfill)
+        ):
+            return ()
+        later = [one for one in self.timeline(run.dag.dag_id) if one.place > batch.place]  # type: ignore[operator]
+        taken = {place for one in (run, *later) for place in one.places}
+        return tuple(itertools.dropwhile(taken.__contains__, batch.places))
 
     # -- how a run goes -----------------------------------------------------------------------------------------------
     def play(self, run: PlainRun) -> None:
@@ -268,16 +282,8 @@ class PlainModel:
 
     def _carries(self, run: PlainRun) -> bool:
         """The schedule goes on from it: a whole scheduled or backfill run made in time, or what did such a date over."""
-        return self._carries_by_itself(run) or (run.dag.dag_id, run.place) in self.carried
-
-    @staticmethod
-    def _carries_by_itself(run: PlainRun) -> bool:
-        return run.run_type in ("scheduled", "backfill") and not run.left_out and run.was_in_time
-
-    def _was_done_again(self, batch: PlainRun) -> bool:
-        """Its first date, by another than its half."""
-        now = self.standing[batch.dag.dag_id].get(batch.place)
-        return now is not None and (batch.backfill is None or now.backfill != batch.backfill)
+        by_itself = run.run_type in ("scheduled", "backfill") and not run.left_out and run.was_in_time
+        return by_itself or (run.dag.dag_id, run.place) in self.carried
 
     def _is_passed_over(self, dag: PlainDag, date: datetime) -> bool:
         there = self.stands_for(dag.dag_id, date)
@@ -288,7 +294,6 @@ class PlainModel:
         done = [run.end for run in self.timeline(dag.dag_id) if run.end is not None and self._carries(run)]
         standing = self.standing[dag.dag_id]  # a batch had a date, and its half has not yet
         done += [dag.end_of(place) for dag_id, place in self.reached if dag_id == dag.dag_id and place not in standing]
-        done += [old.end for old in self.replaced if old.dag is dag and old.end and self._was_done_again(old)]
         begin = max([*done, *([dag.start] if dag.start else [])], default=None)
         start = dag.latest_complete(now)
         if begin is not None and (dag.catchup or start < begin):

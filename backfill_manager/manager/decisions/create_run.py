@@ -1,7 +1,7 @@
 """Creates a run and gives it its place in the timeline: the only way in which one is made. Pure.
 
-It overrides the current run of its date (or, for a batch, of the dates in its interval); its successor's pointer moves to it; its
-task instances begin as `none`. All of this is one commit.
+It overrides the current run of its date (or, for a batch, of the dates in its interval), or takes the first date of a batch; its
+successor's pointer moves to it; its task instances begin as `none`. All of this is one commit.
 """
 
 from __future__ import annotations
@@ -104,15 +104,25 @@ def fit_tasks(
 def put_in_timeline(
     state: ManagerState, row: DagRun, timeline: TimelineWindow, overrides: Iterable[DagRun] = ()
 ) -> DagRun:
-    """The run with its predecessor; what it overrides, and what came after these, is changed. It is not put itself."""
+    """The run with its predecessor; what it overrides, and what came after these, is changed. It is not put itself. A batch of
+    which it takes the first date stays the run of its other dates."""
     dates = {row.logical_date}  # of a batch several, between which other runs may stand
+    moved: list[DagRun] = []
     for current in overrides:
         dates.add(current.logical_date)
-        gone = c.run_overridden(current, row.run_id)
-        state.put(gone)
-        timeline.remember(gone)
+        rest = timeline.rest_of(current, row)
+        if rest is None:
+            gone = c.run_overridden(current, row.run_id)
+            state.put(gone)
+            timeline.remember(gone)
+        else:
+            moved.append(rest)
+            dates.add(rest.logical_date)
+            state.put(rest)
+            for held in (timeline, *state.timelines(row.dag_id)):
+                held.move(current, rest)
     previous = timeline.previous(row.logical_date)
-    for successor in filter(None, map(timeline.successor, dates)):
+    for successor in [*moved, *filter(None, map(timeline.successor, dates))]:
         before = timeline.previous(successor.logical_date)
         follows = c.run_follows(successor, row.run_id if before == previous or before is None else before.run_id)
         state.put(follows)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from backfill_manager.clock import EPOCH
 from backfill_manager.model import states as s
 from backfill_manager.model.records import (
     DagRun,
@@ -16,21 +15,15 @@ from backfill_manager.model.records import (
 )
 from backfill_manager.planning.data.written_intervals import REVERT, WrittenIntervals, without_reverted
 from backfill_manager.planning.runs.recent_runs import with_partial_marked
-from backfill_manager.planning.runs.timeline import (
-    OF_TIMELINE,
-    advances_schedule,
-    has_passed_with,
-    number_of,
-    timeline_key,
-)
+from backfill_manager.planning.runs.timeline import OF_TIMELINE, advances_schedule, first_date, number_of, timeline_key
 from backfill_manager.store.base import Condition, Store, matching, spanning
 
 
 def superseded(runs: Sequence[DagRun], store: Store, cutoff: datetime) -> list[DagRun]:
     """Of finished runs that are overridden, external or a preview's, those that nothing depends on. On an overridden one
     depend: the number of the next run of its date or partition, if it has the highest; the schedule, if it had reached this
-    date and the run that overrode it has not, or had come further with this batch; and a revert of the run that overrode it,
-    if that ended after `cutoff`: its date is done as that run did it then. (No run has an overridden one as the one before.)"""
+    date and the run that overrode it has not; and a revert of the run that overrode it, if that ended after `cutoff`: its date
+    is done as that run did it then. (No run has an overridden one as the one before.)"""
     overridden = [run for run in runs if run.state == s.OVERRIDDEN]
     of_dags = [*matching(dag_id=sorted({run.dag_id for run in overridden})), OF_TIMELINE]
     dates = tuple({run.logical_date for run in overridden if run.logical_date is not None})
@@ -102,7 +95,11 @@ def _depended_on(runs: Iterable[DagRun], cutoff: datetime) -> Iterator[DagRun]:
     for run in runs:
         by_key[run.dag_id, timeline_key(run.logical_date, run.partition_key)][run.key] = run
     for same in by_key.values():
-        yield max(same.values(), key=number_of)
+        of_date = [
+            run for run in same.values() if first_date(run) == run.logical_date
+        ]  # others are numbered in another place
+        if of_date:
+            yield max(of_date, key=number_of)
         current = {run.run_id for run in same.values() if run.state != s.OVERRIDDEN}
         young = {run.run_id for run in same.values() if (run.ended_at or run.created_at) >= cutoff} & current
         if before := [run for run in same.values() if run.overridden_by in young]:
@@ -110,9 +107,3 @@ def _depended_on(runs: Iterable[DagRun], cutoff: datetime) -> Iterator[DagRun]:
         advancing = [run for run in same.values() if run.logical_date is not None and advances_schedule(run)]
         if advancing and all(run.state == s.OVERRIDDEN for run in advancing):
             yield max(advancing, key=lambda run: run.run_seq)
-        now = next((run for run in same.values() if run.run_id in current), None)
-        batches = [
-            run for run in advancing if run.state == s.OVERRIDDEN and run.items > 1 and run.interval_end is not None
-        ]
-        if batches and has_passed_with(longest := max(batches, key=lambda run: run.interval_end or EPOCH), now):
-            yield longest

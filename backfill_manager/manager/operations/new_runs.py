@@ -57,7 +57,8 @@ class NewRuns:
                 text += f", of a part of an interval (the next whole one starts at {in_zone(whole[0], spec.timezone)}),"
             text += f" from {in_zone(interval[0], spec.timezone)} to {in_zone(interval[1], spec.timezone)}"
         if current:
-            text += f"; it overrides {current.run_id}"
+            keeps_others = self._state.changes.latest(current).state != s.OVERRIDDEN
+            text += f"; it overrides {current.run_id}{' on this date' if keeps_others else ''}"
         if interval and interval[1] > max(interval[0], call.now):
             text += "; its interval has not ended: the schedule does it over when it has"
         return row.run_id, text

@@ -24,7 +24,7 @@ from backfill_manager.manager.state import ManagerState
 from backfill_manager.manager.tick_context import Call, PreviewJob
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, RunKey, TableAccess
-from backfill_manager.planning.runs.timeline import TimelineWindow, runs_meet, timeline_key
+from backfill_manager.planning.runs.timeline import TimelineWindow, runs_meet
 from backfill_manager.schemas import commands, errors
 from backfill_manager.store.base import Condition, Store, matching
 
@@ -106,10 +106,10 @@ def _take_places(state: ManagerState, store: Store, dag_id: str, runs: Iterable[
     new.sort(key=lambda run: (run.logical_date is None, run.logical_date))
     dates = [at for run in new if run.logical_date for at in (run.logical_date, run.interval_end or run.logical_date)]
     keys = [run.partition_key for run in new if run.partition_key is not None]
-    around = timeline_around(dag_id, dates, keys, store) if new else []
-    timeline, active = TimelineWindow.of(around), list[str]()
+    timeline = TimelineWindow.of(timeline_around(dag_id, dates, keys, store) if new else [])
+    active = list[str]()
     for run in new:
-        current = _current_in(timeline, run, around)
+        current = timeline.within(run)
         live = [one.run_id for one in current if one.state in s.RUN_LIVE or one.key in state.runs]
         if live:
             active += live
@@ -120,16 +120,6 @@ def _take_places(state: ManagerState, store: Store, dag_id: str, runs: Iterable[
         for held in state.timelines(dag_id):
             held.put(placed)
     return active
-
-
-def _current_in(timeline: TimelineWindow, run: DagRun, around: Iterable[DagRun]) -> list[DagRun]:
-    """The current runs of its date, or of the dates that it stands for."""
-    places = {timeline_key(run.logical_date, run.partition_key)}
-    if run.items > 1 and run.logical_date is not None and run.interval_end is not None:
-        there = {one.logical_date for one in around if one.logical_date is not None}
-        places |= {(at, None) for at in there if run.logical_date <= at < run.interval_end}
-    found = (timeline.current_at(place) for place in sorted(places, key=str))
-    return [one for one in found if one is not None]
 
 
 def _record_accesses(

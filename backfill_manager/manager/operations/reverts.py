@@ -6,7 +6,7 @@ handled again: its commits are found in the logs of the tables, and runs that th
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
@@ -31,7 +31,7 @@ from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import Backfill, DagRun, RunKey, TableAccess
 from backfill_manager.planning.data.written_intervals import REVERT, WrittenIntervals, without_reverted
 from backfill_manager.planning.runs.recent_runs import with_partial_marked
-from backfill_manager.planning.runs.timeline import CURRENT_RUNS, runs_meet
+from backfill_manager.planning.runs.timeline import CURRENT_RUNS, first_date, runs_meet, timeline_key
 from backfill_manager.schemas import commands, errors
 from backfill_manager.store.base import Condition, Store, matching, spanning
 
@@ -147,8 +147,9 @@ def _refuse_active(state: ManagerState, runs: Iterable[DagRun], what: str) -> No
         if live.row.run_type != s.PREVIEW_RUN:
             of_dag[live.row.dag_id].append(live.row)
     for run in runs:
+        wrote = run.evolve(interval_start=first_date(run)) if first_date(run) != run.logical_date else run
         for row in of_dag[run.dag_id]:
-            if runs_meet(run, row):
+            if runs_meet(wrote, row):
                 of_it = what[0].lower() + what[1:]
                 raise errors.REVERT_MEETS_RUN(run_id=row.run_id, dag_id=row.dag_id, state=row.state, what=of_it)
 
@@ -182,13 +183,18 @@ def _restored(state: ManagerState, store: Store, runs: Sequence[DagRun]) -> dict
     """The run before each of these, of its date, whose rows are back and which counts: it was whole, and had succeeded. It may
     be the batch that had done the date. Of a run that took several dates there is none: of some there may have been no run."""
     single = [run for run in runs if run.items == 1]
+    places = {run.key: timeline_key(run.logical_date, run.partition_key) for run in single}
     overridden: dict[RunKey, DagRun] = {}  # by the run that overrode it, the last one
     for start in range(0, len(single), READ_BATCH):
         some = single[start : start + READ_BATCH]
         dag_ids, run_ids = sorted({run.dag_id for run in some}), sorted({run.run_id for run in some})
         of_them = matching(dag_id=dag_ids, overridden_by=run_ids)
-        rows = store.read(DagRun, of_them, order_by=["run_seq"])
-        overridden |= {(row.dag_id, row.overridden_by or ""): state.changes.latest(row) for row in rows}
+        for row in store.read(DagRun, of_them, order_by=["run_seq"]):
+            by = (row.dag_id, row.overridden_by or "")
+            if timeline_key(row.logical_date, row.partition_key) == places.get(
+                by
+            ):  # not of a date that is another's now
+                overridden[by] = state.changes.latest(row)
     before = dict(zip(overridden, with_partial_marked(list(overridden.values()), store), strict=True))
     loaded = LoadedRows(store, (row.key for row in before.values() if row.reverted_at is None))
     found: dict[RunKey, str | None] = {}
@@ -203,23 +209,26 @@ def _restored(state: ManagerState, store: Store, runs: Sequence[DagRun]) -> dict
 
 
 def _batches_around(store: Store, runs: Collection[DagRun]) -> dict[RunKey, str | None]:
-    """The current batch of which each of these runs had done a date again, if it counts."""
+    """The current batch of which each of these runs had done a date again, if it counts. (One of which a single date is left is
+    not found: its other dates count as missing.)"""
     placed = [(run, run.logical_date, run.interval_end) for run in runs]
     dated = [(run, start, end) for run, start, end in placed if start is not None and end is not None]
     if not dated:
         return {}
     where = [*matching(dag_id=sorted({run.dag_id for run, _, _ in dated})), *CURRENT_RUNS, Condition("items", ">", 1)]
     where.append(Condition("interval_end", ">=", min(end for _, _, end in dated)))
-    where.append(Condition("logical_date", "<", max(start for _, start, _ in dated)))
     batches = defaultdict[str, list[tuple[datetime, datetime, DagRun]]](list)  # with start and end
-    for batch in with_partial_marked(store.read(DagRun, where, order_by=["logical_date"]), store):
-        if batch.logical_date is not None and batch.interval_end is not None:
-            batches[batch.dag_id].append((batch.logical_date, batch.interval_end, batch))
+    latest = max(start for _, start, _ in dated)
+    for batch in with_partial_marked(store.read(DagRun, where), store):
+        if (begin := first_date(batch)) is not None and begin <= latest and batch.interval_end is not None:
+            batches[batch.dag_id].append((begin, batch.interval_end, batch))
+    for some in batches.values():
+        some.sort(key=itemgetter(0, 1))
     reach = {dag_id: [*accumulate((last for _, last, _ in some), max)] for dag_id, some in batches.items()}
     found: dict[RunKey, str | None] = {}
     for run, start, end in dated:
         some = batches[run.dag_id]
-        at = bisect_left(some, start, key=itemgetter(0)) - 1
+        at = bisect_right(some, start, key=itemgetter(0)) - 1
         while at >= 0 and reach[run.dag_id][at] >= end:  # else neither this one nor one before it reaches so far
             _, last, batch = some[at]
             if last >= end:

@@ -11,7 +11,7 @@ from backfill_manager.planning.backfills.backfill_plan import BackfillPlan
 from backfill_manager.planning.backfills.dry_run_reruns import with_reruns
 from backfill_manager.planning.backfills.estimates import FilesOf, with_estimates
 from backfill_manager.planning.backfills.plan_waits import CheckWaits, with_waits
-from backfill_manager.planning.runs.timeline import OF_TIMELINE, number_of
+from backfill_manager.planning.runs.timeline import OF_TIMELINE, first_date, number_of
 from backfill_manager.store.base import Condition, Store
 
 
@@ -35,4 +35,5 @@ def _with_first_run(plan: BackfillPlan, store: Store) -> BackfillPlan:
     date, partition = plan.first_key
     place = Condition("logical_date", "=", date) if partition is None else Condition("partition_key", "=", partition)
     there = store.read(DagRun, [Condition("dag_id", "=", plan.dag.dag_id), place, OF_TIMELINE])
-    return dataclasses.replace(plan, runs_of_first_key=max(map(number_of, there), default=0))
+    numbers = (number_of(run) for run in there if first_date(run) == run.logical_date)
+    return dataclasses.replace(plan, runs_of_first_key=max(numbers, default=0))

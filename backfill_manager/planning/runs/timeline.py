@@ -8,7 +8,7 @@ The timeline is every run with a logical date that is neither overridden, extern
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -73,7 +73,10 @@ def key_of_run_id(run_id: str) -> tuple[str, str | None, TimelineKey] | None:
     if run_type not in s.RUN_TYPES or not parts:
         return None
     if _INSTANT.fullmatch(parts[0]):
-        return run_type, preview, (parse_instant(parts[0]), None)
+        try:
+            return run_type, preview, (parse_instant(parts[0]), None)
+        except ValueError:  # no such day: it is not ours
+            return None
     return run_type, preview, (None, unquote(parts[0]))
 
 
@@ -82,12 +85,22 @@ def preview_run_type(backfill_id: str) -> str:
     return f"{s.PREVIEW_RUN}__{backfill_id}"
 
 
+def first_date(run: DagRun) -> datetime | None:
+    """The date that the run was made for, which its id names: earlier than its logical date where it is a batch whose first dates
+    were run again since (`TimelineWindow.rest_of`)."""
+    date = run.logical_date
+    if date is None or run.run_type == s.EXTERNAL_RUN or f"__{format_instant(date)}" in run.run_id:
+        return date
+    known = key_of_run_id(run.run_id)
+    return (known and known[2][0]) or date
+
+
 def number_of(run: DagRun) -> int:
-    """1 for the first run of its key, 2 for the one that overrode it, ..."""
+    """1 for the first run of its key (with its `first_date`), 2 for the one that overrode it, ..."""
     # Also of a preview that was promoted.
     of_preview = run.run_id.startswith(f"{s.PREVIEW_RUN}__") and run.backfill_id is not None
     kind = preview_run_type(run.backfill_id or "") if of_preview else run.run_type
-    again = run.run_id.removeprefix(run_id_for(kind, timeline_key(run.logical_date, run.partition_key)))
+    again = run.run_id.removeprefix(run_id_for(kind, timeline_key(first_date(run), run.partition_key)))
     return int(again[2:]) if again[2:].isdecimal() else 1
 
 
@@ -105,12 +118,6 @@ def made_in_time(run: DagRun) -> bool:
 def advances_schedule(run: DagRun) -> bool:
     """The schedule goes on from whole scheduled and backfill runs that were created when their interval had ended."""
     return run.run_type in (s.SCHEDULED_RUN, s.BACKFILL_RUN) and not run.is_partial and made_in_time(run)
-
-
-def has_passed_with(batch: DagRun, current: DagRun | None) -> bool:
-    """Whether the schedule has passed the dates of an overridden batch that advanced it, though another run has its first date
-    now: not if that is its half."""
-    return current is not None and (batch.backfill_id is None or current.backfill_id != batch.backfill_id)
 
 
 def _was_taken_by_batch(overridden: DagRun) -> bool:
@@ -132,9 +139,6 @@ class TimelineWindow:
     _batches: dict[TimelineKey, DagRun] = field(default_factory=dict)  # current ones, which may begin before the floor
     _advanced: set[TimelineKey] = field(default_factory=set)  # whose overridden run advanced the schedule
     _split: dict[TimelineKey, DagRun] = field(default_factory=dict)  # of dates that a batch took and left
-    _replaced: dict[TimelineKey, DagRun] = field(
-        default_factory=dict
-    )  # the longest overridden batch that advanced the schedule
     edges: tuple[datetime, ...] = ()  # the first and last date that it was read with
     _gaps: set[datetime] = field(default_factory=set)  # edges without a current run: the neighbour is not known
     is_over: bool = False  # the schedule makes no other run: dates that are not held are not taken
@@ -156,12 +160,10 @@ class TimelineWindow:
     @property
     def last_scheduled(self) -> DagRun | None:
         """The run that the schedule goes on from: the newest that advances it, or a batch that reaches beyond its end. A date
-        whose run was overridden by a batch that has been split since counts, too: its half does it again, not the schedule. So
-        does a batch of which somebody has done the first date again."""
+        whose run was overridden by a batch that has been split since counts, too: its half does it again, not the schedule."""
         newest = self.nth_advancing(1)
         reaching = [run for run in (newest, *self._batches.values()) if run is not None and self._advances(run)]
         reaching += self._split.values()
-        reaching += [one for key, one in self._replaced.items() if has_passed_with(one, self._runs.get(key))]
         return max(reaching, key=lambda run: (_end_of(run), run is newest), default=None)
 
     def nth_advancing(self, n: int) -> DagRun | None:
@@ -189,7 +191,6 @@ class TimelineWindow:
             del self._runs[(date, None)]
             self._numbers.pop((date, None), None)
             self._advanced.discard((date, None))
-            self._replaced.pop((date, None), None)
         if first:
             del self._dates[:first]
             self.floor = floor = self._dates[0]
@@ -239,7 +240,9 @@ class TimelineWindow:
             return
         if self.is_over and key not in self._runs and key not in self._advanced:
             return
-        self._numbers[key] = max(number_of(run), self._numbers.get(key, 0))
+        made_for = timeline_key(first_date(run), run.partition_key)
+        if self.floor is None or made_for[0] is None or made_for[0] >= self.floor:
+            self._numbers[made_for] = max(number_of(run), self._numbers.get(made_for, 0))
         if run.state == s.OVERRIDDEN:
             self._note_overridden(run)
             return
@@ -249,6 +252,42 @@ class TimelineWindow:
         self._runs[key] = run
         self._split.pop(key, None)
         self._note_step(key)
+
+    def rest_of(self, batch: DagRun, run: DagRun) -> DagRun | None:
+        """The finished batch as the run of the dates that are left to it when `run`, a new one, takes its first date; None: it is
+        overridden. It begins after `run`, at the next date that has no run of its own. Its halves override it, and so does a
+        batch that begins earlier."""
+        start, end, items = run.interval_end, batch.interval_end, batch.items - run.items
+        is_half = batch.backfill_id is not None and batch.backfill_id == run.backfill_id
+        if is_half or batch.logical_date != run.logical_date or start is None or end is None:
+            return None
+        while (own := self.current_at(timeline_key(start, None))) is not None and own.interval_end is not None:
+            if start >= end or own.interval_end <= start:
+                break
+            start, items = own.interval_end, items - own.items
+        return (
+            batch.evolve(logical_date=start, interval_start=start, items=items) if items >= 1 and start < end else None
+        )
+
+    def move(self, batch: DagRun, rest: DagRun) -> None:
+        """Holds the batch in its new place (`rest_of`)."""
+        key = timeline_key(batch.logical_date, None)
+        if (held := self._batches.get(key)) is not None and held.run_id == batch.run_id:
+            del self._batches[key]
+        if (current := self._runs.get(key)) is not None and current.run_id == batch.run_id:
+            self._remove(current)
+            self._note_step(key)
+        self.put(rest)
+
+    def within(self, run: DagRun) -> list[DagRun]:
+        """The current runs of the date or partition of a new run; of a batch: of each date in its interval."""
+        key = timeline_key(run.logical_date, run.partition_key)
+        own = self.current_at(key)
+        found = [] if own is None else [own]
+        if run.items > 1 and run.logical_date is not None:
+            at, end = bisect_right(self._dates, run.logical_date), bisect_left(self._dates, _end_of(run))
+            found += [self._runs[(date, None)] for date in self._dates[at:end]]
+        return found
 
     def remember(self, run: DagRun) -> None:
         """Updates a run that is held, or drops it when it has been overridden; ignores others."""
@@ -264,10 +303,13 @@ class TimelineWindow:
         if run.state != s.OVERRIDDEN:
             self._runs[key] = run
             return
-        del self._runs[key]
+        self._remove(run)
+        self._note_overridden(run)
+
+    def _remove(self, run: DagRun) -> None:
+        del self._runs[timeline_key(run.logical_date, run.partition_key)]
         if run.logical_date is not None:
             del self._dates[bisect_left(self._dates, run.logical_date)]
-            self._note_overridden(run)
             if run.logical_date in self.edges:
                 self._gaps.add(run.logical_date)
 
@@ -284,8 +326,6 @@ class TimelineWindow:
             return
         if advances_schedule(run):
             self._advanced.add(key)
-            if run.items > 1:
-                self._replaced[key] = max(self._replaced.get(key, run), run, key=_end_of)
         if key in self._advanced and key not in self._runs and run.items == 1 and _was_taken_by_batch(run):
             self._split[key] = run
         self._note_step(key)
