@@ -168,6 +168,21 @@ def test_the_batch_counts_again_whose_rows_are_back() -> None:
     assert run_of(manager, SECOND).is_undone and planned_states(manager) == []
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_batch_counts_again_whose_first_date_is_as_the_batch_wrote_it(size: int) -> None:
+    manager, _ = a_ground(dag_spec("d", "a", batchable=True))
+    done(manager, size, batch=size)
+    for _ in range(2):
+        done(manager, reprocess="completed")
+    second, third = f"{FIRST}__2", f"{FIRST}__3"
+    revert(manager, third)
+    assert run_of(manager, third).restored_run_id == second
+    revert(manager, second)
+    assert run_of(manager, third).restored_run_id == FIRST
+    revert(manager, FIRST)
+    assert run_of(manager, third).is_undone and planned_states(manager) == []
+
+
 @pytest.mark.parametrize("batch", ["of chosen tasks", "that was marked failed", "that is reverted itself"])
 def test_a_batch_does_not_count_again(batch: str) -> None:
     manager, _ = a_ground(dag_spec("d", "a", "b", batchable=True))

@@ -31,7 +31,7 @@ from backfill_manager.model.pools import BACKFILL_POOL
 from backfill_manager.model.records import Backfill, DagRun, RunKey, TableAccess
 from backfill_manager.planning.data.written_intervals import REVERT, WrittenIntervals, without_reverted
 from backfill_manager.planning.runs.recent_runs import with_partial_marked
-from backfill_manager.planning.runs.timeline import CURRENT_RUNS, first_date, runs_meet, timeline_key
+from backfill_manager.planning.runs.timeline import CURRENT_RUNS, first_date, run_id_for, runs_meet, timeline_key
 from backfill_manager.schemas import commands, errors
 from backfill_manager.store.base import Condition, Store, matching, spanning
 
@@ -209,17 +209,22 @@ def _restored(state: ManagerState, store: Store, runs: Sequence[DagRun]) -> dict
 
 
 def _batches_around(store: Store, runs: Collection[DagRun]) -> dict[RunKey, str | None]:
-    """The current batch of which each of these runs had done a date again, if it counts. (One of which a single date is left is
-    not found: its other dates count as missing.)"""
+    """The current batch of which each of these runs had done a date again, if it counts; also where that was its first one."""
     placed = [(run, run.logical_date, run.interval_end) for run in runs]
     dated = [(run, start, end) for run, start, end in placed if start is not None and end is not None]
     if not dated:
         return {}
-    where = [*matching(dag_id=sorted({run.dag_id for run, _, _ in dated})), *CURRENT_RUNS, Condition("items", ">", 1)]
-    where.append(Condition("interval_end", ">=", min(end for _, _, end in dated)))
+    of_dags = [*matching(dag_id=sorted({run.dag_id for run, _, _ in dated})), *CURRENT_RUNS]
+    first, latest = min(start for _, start, _ in dated), max(start for _, start, _ in dated)
+    ends = Condition("interval_end", ">=", min(end for _, _, end in dated))
+    rows = store.read(DagRun, [*of_dags, ends, Condition("items", ">", 1)])
+    for kind in (s.BACKFILL_RUN, s.SCHEDULED_RUN):  # batches of which one date is left
+        named = Condition("run_id", "<", run_id_for(kind, timeline_key(latest, None), 1))
+        of_one = [*matching(run_type=kind, items=1), Condition("logical_date", ">", first)]
+        rows += [run for run in store.read(DagRun, [*of_dags, named, *of_one]) if first_date(run) != run.logical_date]
     batches = defaultdict[str, list[tuple[datetime, datetime, DagRun]]](list)  # with start and end
-    latest = max(start for _, start, _ in dated)
-    for batch in with_partial_marked(store.read(DagRun, where), store):
+    themselves = {run.key for run in runs}
+    for batch in with_partial_marked([row for row in rows if row.key not in themselves], store):
         if (begin := first_date(batch)) is not None and begin <= latest and batch.interval_end is not None:
             batches[batch.dag_id].append((begin, batch.interval_end, batch))
     for some in batches.values():
