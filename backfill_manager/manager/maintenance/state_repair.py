@@ -30,7 +30,7 @@ from backfill_manager.model import records
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.transitions import Changes
-from backfill_manager.planning.runs.timeline import key_of_run_id
+from backfill_manager.planning.runs.timeline import first_date, key_of_run_id
 from backfill_manager.process_info import is_gone
 from backfill_manager.schemas import errors, request_kinds
 from backfill_manager.settings import Settings
@@ -257,6 +257,8 @@ def _items(store: Store, runs: dict[records.RunKey, records.DagRun]) -> list[rec
     for run in runs.values():
         backfill = backfills.get(run.backfill_id or "")
         if backfill is None or run.ordinal is None or run.state == s.OVERRIDDEN or run.items > 1:
+            continue
+        if first_date(run) != run.logical_date:  # a batch of which one date is left: its item is not known
             continue
         state = s.RUNNING if run.state in s.RUN_LIVE else run.state
         if (backfill.backfill_id, run.ordinal) not in there:
