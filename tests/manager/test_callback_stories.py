@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 
 import pytest
 from support.scenarios import (
@@ -22,6 +23,7 @@ from support.scenarios import (
 from backfill_manager.clock import UTC
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import Ended, Failed, Outcome, Skipped, Succeeded, TaskLaunch
+from backfill_manager.manager.decisions.callbacks import BY_HALVES, NOTHING_TO_REPORT
 from backfill_manager.model import states as s
 from backfill_manager.model.records import DagVersion, TaskInstance, TaskTry
 from backfill_manager.testing import FakeClock, InMemoryManager, dag_spec, days
@@ -259,6 +261,54 @@ def test_a_deadlocked_run_calls_on_failure_and_says_what_blocks() -> None:
     assert reported(manager)[-1] == Ended(None, s.FAILED, second.reason)
     assert manager.row(backfill).reason == second.reason
     assert manager.states(backfill) == {s.FAILED: 5}, "the others would meet the same"
+
+
+def of_poison(*task_ids: str) -> Callable[[TaskLaunch], Outcome | None]:
+    """Of these tasks those fail that have January 3 in their interval."""
+
+    def script(launch: TaskLaunch) -> Outcome:
+        start, end = launch.run.interval_start, launch.run.interval_end
+        assert start is not None and end is not None
+        is_poisoned = start <= datetime(2013, 1, 3, tzinfo=UTC) < end
+        return Failed("boom") if is_poisoned and launch.task.task_id in task_ids else Succeeded()
+
+    return script
+
+
+@pytest.mark.parametrize("failing", ["a", "b"])
+def test_of_a_batch_and_its_halves_only_what_is_not_split_calls_on_failure(failing: str) -> None:
+    manager = InMemoryManager(chain("a.on_failure", *OF_THE_RUN, batchable=True), script=of_poison(failing))
+    backfill = done(manager, 4, batch=4)
+    nothing_hangs(manager)
+    assert manager.states(backfill) == {s.SUCCESS: 3, s.FAILED: 1}
+    called = [(it.run.run_id, it.task.task_id) for it in manager.launched if "on_failure" in it.task.task_id]
+    of_task = [("backfill__2013-01-03T00:00:00Z__2", "a.on_failure")] if failing == "a" else []
+    assert called == [*of_task, ("backfill__2013-01-03T00:00:00Z__2", "on_failure")]
+    batch = {ti.task_id: ti.error for ti in manager.tasks("d") if ti.run_id == FIRST}
+    assert batch["on_failure"] == BY_HALVES and batch["on_success"] == NOTHING_TO_REPORT
+
+
+def test_a_batch_that_fails_while_its_managers_die_calls_on_failure_by_its_halves_alone() -> None:
+    for commits in range(1, 12):
+        manager = InMemoryManager(chain("a.on_failure", "on_failure", batchable=True), script=of_poison("a"))
+        manager.backfill("d", JANUARY[2:4], batch=2)
+        dies_after(manager, commits)
+        nothing_hangs(manager)
+        called = {(it.run.run_id, it.task.task_id) for it in manager.launched if "on_failure" in it.task.task_id}
+        half = "backfill__2013-01-03T00:00:00Z__2"
+        assert called == {(half, "a.on_failure"), (half, "on_failure")}, commits
+
+
+def test_a_batch_of_a_lookback_is_not_split_and_calls_on_failure() -> None:
+    settings = {"batchable": True, "lookback": 2, "start_date": datetime(2013, 1, 1, tzinfo=UTC), "catchup": True}
+    manager = InMemoryManager(chain("on_failure", **settings), clock=FakeClock(datetime(2013, 1, 3, tzinfo=UTC)))
+    manager.backfill("d", JANUARY[:2], batch=2)
+    manager.drain()
+    manager.script = fails("a")
+    accepted(manager, "dag.unpause", dag_id="d")
+    play(manager, "2013-01-04")
+    again = "scheduled__2013-01-01T00:00:00Z__2"
+    assert (again, "on_failure") in [(it.run.run_id, it.task.task_id) for it in manager.launched]
 
 
 def test_a_batch_that_never_began_is_not_halved_because_of_its_notification() -> None:

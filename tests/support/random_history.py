@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo
 from backfill_manager.clock import UTC, format_instant
 from backfill_manager.dags.definition import DagSpec
 from backfill_manager.execution.messages import Failed, LaunchKey, Outcome, Skipped, Succeeded, TaskLaunch
-from backfill_manager.manager.decisions.callbacks import NOTHING_TO_REPORT
+from backfill_manager.manager.decisions.callbacks import BY_HALVES, NOTHING_TO_REPORT
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Backfill, BackfillItem, DagRun, Response, TaskInstance, TaskTry
 from backfill_manager.model.transitions import NOT_SELECTED
@@ -252,6 +252,7 @@ class History(ABC):
             if nobody_asks or s.CANCELLED in (ti.state, run.state) or outcome == s.OVERRIDDEN:
                 continue
             assert (ti.error != NOTHING_TO_REPORT) == (outcome == callback.calls_back), f"{ti}, where it was {outcome}"
+            assert ti.error != BY_HALVES or (run.backfill_id is not None and outcome == s.FAILED), ti
 
     def crash_if_it_may(self) -> None:
         """Chance kills it at this instant, unless the rule of three losses in a row would come into what is compared."""

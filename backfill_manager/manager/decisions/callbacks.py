@@ -2,7 +2,8 @@
 
 A callback waits (`none`) until what it watches has ended. If the end is of its kind (`on_failure`, ...), it is scheduled like
 any task: in the run's pool, with the run's version, with tries and a log of its own; else it is skipped. Callbacks of the
-whole run wait for those of its tasks. The run ends after them, and its outcome is computed without them.
+whole run wait for those of its tasks. The run ends after them, and its outcome is computed without them. A failure of a batch
+that is tried again in halves is reported by the halves that fail, and not by the batch.
 
 What a callback is given is derived from the task instances alone, so after a crash it is given the same again.
 """
@@ -13,14 +14,15 @@ from typing import Final
 
 from backfill_manager.dags.definition import TaskSpec
 from backfill_manager.execution.messages import Ended
-from backfill_manager.manager.decisions.item_outcomes import MARKED_FAILED
+from backfill_manager.manager.decisions.item_outcomes import MARKED_FAILED, is_split_if_it_fails
 from backfill_manager.manager.decisions.trigger_rules import NEEDS_NO_FAILURE, counted_state, run_outcome
-from backfill_manager.manager.state import ActiveRun
+from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 
 NOTHING_TO_REPORT: Final = "nothing to report"
+BY_HALVES: Final = "the batch is retried in halves, which report what fails"
 
 
 def add_callbacks(tick: Tick, run: ActiveRun) -> None:
@@ -31,9 +33,18 @@ def add_callbacks(tick: Tick, run: ActiveRun) -> None:
             continue
         ended = ended_of(run, callback)
         if ended is not None:
-            # of one that was mapped in the run those of its mapped tasks are called
-            is_called = ended.state == callback.calls_back and callback.watches not in run.spec.mapped
-            tick.put(c.scheduled(ti) if is_called else c.skipped(ti, tick.now, NOTHING_TO_REPORT))
+            why_not = _why_not_called(tick.state, run, callback, ended)
+            tick.put(c.skipped(ti, tick.now, why_not) if why_not else c.scheduled(ti))
+
+
+def _why_not_called(state: ManagerState, run: ActiveRun, callback: TaskSpec, ended: Ended) -> str | None:
+    # of one that was mapped in the run those of its mapped tasks are called
+    if ended.state != callback.calls_back or callback.watches in run.spec.mapped:
+        return NOTHING_TO_REPORT
+    never_began = run.row.started_at is None and _deadlock(run) is not None  # its halves would not either
+    has_worked = run.ended_as is None or run.row.ended_at is None  # else it was marked, and is not split
+    is_halved = has_worked and not never_began and is_split_if_it_fails(state, run.row)
+    return BY_HALVES if ended.state == s.FAILED and is_halved else None
 
 
 def ended_of(run: ActiveRun, callback: TaskSpec) -> Ended | None:

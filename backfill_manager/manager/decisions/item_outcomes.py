@@ -55,6 +55,12 @@ def end_items(
         state.put_item(live, item, c.item_ended(item, ended, reason))
 
 
+def is_split_if_it_fails(state: ManagerState, run: DagRun) -> bool:
+    """Whether its items are tried again in halves."""
+    live = state.owner_of(run)
+    return live is not None and _may_be_split(live, live.running.get(run.key, ()), run)
+
+
 def _may_be_split(live: ActiveBackfill, items: Sequence[BackfillItem], run: DagRun) -> bool:
     if len(items) < 2 or was_marked_failed(run) or live.took_over(run) or live.row.is_cancelled:
         return False
