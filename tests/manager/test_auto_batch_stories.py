@@ -7,15 +7,17 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from support.fake_tables import FakeTables
 from support.scenarios import accepted, at, dies_after, key_of, nothing_hangs, refused, timeline
 
 from backfill_manager.errors import InvalidInput
-from backfill_manager.execution.messages import Failed, Outcome, Succeeded, TaskLaunch
+from backfill_manager.execution.messages import AccessedTable, Failed, Outcome, Succeeded, TaskLaunch
 from backfill_manager.manager.decisions.item_outcomes import ENDED_EARLY
 from backfill_manager.model import states as s
 from backfill_manager.model.records import AUTO_BATCH, Pool, TaskInstance
 from backfill_manager.planning.backfills.past_costs import read_past
 from backfill_manager.planning.batches.auto_batch_size import GROWTH
+from backfill_manager.schemas import request_kinds
 from backfill_manager.testing import InMemoryManager, dag_spec, days
 
 SPEC = dag_spec("d", "a", batchable=True)
@@ -309,18 +311,29 @@ def test_a_crash_anywhere_changes_nothing_in_what_comes_out(tables: int) -> None
 # -- pools that scheduled runs use, too -------------------------------------------------------------------------------
 
 
-def a_shared_pool(*callbacks: str) -> InMemoryManager:
+def a_shared_pool(*callbacks: str, b_waits_for: tuple[str, ...] = (), c_too: bool = False) -> InMemoryManager:
     """Both tasks of the DAG (with callbacks, its one) run in a pool of their own, one of each at a time. A batch of 64 days is in
     its first task."""
-    ids = ("a",) if callbacks else ("a", "b")
-    each = {task_id: {"pool": "shared", "max_active_tis": 1} for task_id in (*ids, *callbacks)}
-    upstream = {"b": ["a"]} if not callbacks else {}
+    ids = ("a",) if callbacks else ("a", "b", "c") if c_too else ("a", "b")
+    each: dict[str, dict[str, Any]] = {
+        task_id: {"pool": "shared", "max_active_tis": 1} for task_id in (*ids, *callbacks)
+    }
+    if b_waits_for:
+        each["b"]["waits_for"] = b_waits_for
+    upstream = {task_id: ["a"] for task_id in ids[1:]}
     spec = dag_spec(
         "d", *ids, upstream=upstream, each=each, callbacks=callbacks, batchable=True, start_date=at("2024-01-01")
     )
     manager = InMemoryManager(spec, script=lambda _: None, scheduled=True)
     manager.state.put(Pool(name="shared", slots=1, weight=1, min_share=0))
     manager.commit()
+    if b_waits_for:
+        manager.add_dag(dag_spec("w", "x", schedule=None))
+        manager.backfill("w", [(at("2013-01-01"), at("2014-01-01"))])
+        manager.drain()
+        written = [AccessedTable("write", table, f"file:/w/{table}", 1, 24, 100, "id", "at") for table in b_waits_for]
+        manager.finish(key_of(manager, "backfill__", "x"), Succeeded(), tables=written)
+        manager.drain()
     auto(manager, 200, max_active_runs=1)
     run_through(manager, taking(1.0, 1.0), until=lambda: max(made(manager)) == 64)
     assert [launch.run.items for launch in manager.running.values()] == [64]
@@ -368,6 +381,23 @@ def test_a_batch_whose_work_is_done_is_no_batch_that_ends_early_while_its_callba
     tasks = {ti.task_id: ti.state for ti in manager.store.read(TaskInstance) if ti.run_id == batch.run_id}
     assert (batch.state, tasks) == (s.SUCCESS, {"a": s.SUCCESS, "on_success": s.SUCCESS})
     assert manager.states(backfill) == {s.SUCCESS: 200}
+
+
+@pytest.mark.parametrize("has_other_work", [False, True])
+def test_a_batch_that_waits_for_data_does_not_end_early(has_other_work: bool) -> None:
+    manager = a_shared_pool(b_waits_for=("t",), c_too=has_other_work)
+    FakeTables(manager)
+    accepted(
+        manager, request_kinds.RUN_REVERT, dag_id="w", run_id="backfill__2013-01-01T00:00:00Z", dry_run=False
+    )  # the rows that `b` waits for are gone
+    a_scheduled_run_waits(manager, 30.0)
+    manager.finish(key_of(manager, "backfill__", "a"), Succeeded())
+    manager.drain()
+    (batch,) = [run for run in manager.runs("d") if run.items == 64]
+    if has_other_work:
+        assert ENDED_EARLY in (batch.reason or "")
+    else:
+        assert (batch.state, batch.reason) == (s.RUNNING, "waits for t")
 
 
 def test_a_batch_goes_on_when_a_scheduled_run_has_just_come() -> None:

@@ -3,7 +3,8 @@
 A slot is not taken from a task that runs. But a task of a scheduled run that has waited for a slot for `WAIT_S` shows that the
 tasks of batches last too long there. For ten minutes from then on no batch is made in that pool that would take longer than
 `YIELDING_TARGET_S`, and larger ones in which no task runs or is handed to the executor (between two tasks, or before the first)
-end early: their items are pending again, and smaller runs take them.
+end early: their items are pending again, and smaller runs take them. One whose next tasks wait for data goes on: it takes no
+slot, and smaller runs would wait for the same data.
 """
 
 from __future__ import annotations
@@ -56,4 +57,5 @@ def _too_large(state: ManagerState, live: ActiveBackfill) -> list[ActiveRun]:
     active = [state.runs[key] for key, items in live.running.items() if len(items) > most and key in state.runs]
     at_rest = [run for run in active if not any(ti.state in s.TASK_STARTED for ti in run.tasks.values())]
     unfinished = [run for run in at_rest if any(ti.state not in s.TASK_FINISHED for ti in run.own_tasks)]
-    return [run for run in unfinished if not live.took_over(run.row)]
+    may_work = [run for run in unfinished if run.is_working or not run.waits_for_data]
+    return [run for run in may_work if not live.took_over(run.row)]
