@@ -285,6 +285,10 @@ BATCH_IS_LIVE = _refused(
     "its end, or cancel it",
     hint="cancel_run",
 )
+DATES_ARE_LIVE = _refused(
+    "Run {cleared} can't run again now: run {run_id}, which processes dates of it, is {state}; wait for its end, or cancel it",
+    hint="cancel_run",
+)
 CALLBACK_BY_HAND = _refused(
     "{task_id} is a callback: it reports how a task or a run has ended, so it can't be run by hand. To "
 "repeat the report of a run, clear this task",

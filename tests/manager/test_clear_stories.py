@@ -22,10 +22,14 @@ from support.scenarios import (
 )  # fmt: skip
 
 from backfill_manager.dags.definition import DagSpec
+from backfill_manager.errors import Refused
 from backfill_manager.execution.messages import Failed, Succeeded
 from backfill_manager.model import states as s
 from backfill_manager.model.records import Record, Response, TaskTry
 from backfill_manager.model.transitions import Changes
+from backfill_manager.planning.runs.clear_plan import preview_clear
+from backfill_manager.queries.dags import spec_reader
+from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.params import ParamSpec
 from backfill_manager.store.memory import MemoryStore
 from backfill_manager.testing import InMemoryManager, dag_spec, days
@@ -466,3 +470,59 @@ def test_a_run_stays_with_its_version_where_the_latest_has_none_of_its_tasks() -
     (run,) = manager.runs("d")
     assert (run.state, run.dag_version) == (s.FAILED, 1)
     assert [launch.task.task_id for launch in manager.launched] == ["a", "a"]
+
+
+BATCH, DAY = FIRST, "manual__2013-01-02T00:00:00Z"
+
+
+def a_batch_and_a_day_of_it() -> InMemoryManager:
+    """Both have ended, the day in a run of its own, which failed."""
+    spec = dag_spec("d", "a", "b", upstream={"b": ["a"]}, batchable=True)
+    manager = InMemoryManager(spec)
+    manager.backfill("d", days("2013-01-01", 3), batch=3)
+    manager.drain()
+    manager.script = fails("a")
+    accepted(manager, "dag.trigger", dag_id="d", logical_date="2013-01-02T00:00:00Z", conf={})
+    manager.drain()
+    manager.script = never
+    return manager
+
+
+@pytest.mark.parametrize(("live", "other"), [(BATCH, DAY), (DAY, BATCH)])
+def test_a_run_is_not_cleared_beside_a_live_one_of_its_dates(live: str, other: str) -> None:
+    manager = a_batch_and_a_day_of_it()
+    accepted(manager, "tasks.clear", **clear("d", run_ids=[live]))
+    before = manager.tasks("d")
+    message = refused(manager, "tasks.clear", **clear("d", run_ids=[other]))
+    why = f"Run {other} can't run again now: run {live}, which processes dates of it, is running; wait for its end, or cancel it"
+    assert message == why
+    assert manager.tasks("d") == before
+    ask = ClearTasks.parse(clear("d", run_ids=[other])["ask"])
+    with pytest.raises(Refused, match=f"run {live}, which processes dates of it"):
+        preview_clear(manager.store, ask, manager.state.catalog.dags, spec_reader(manager.store))
+    manager.script = lambda _: Succeeded()
+    manager.finish(key_of(manager, live), Succeeded())
+    nothing_hangs(manager)
+    accepted(manager, "tasks.clear", **clear("d", run_ids=[other]))
+    nothing_hangs(manager)
+
+
+def test_a_task_is_not_marked_where_others_would_start_beside_a_live_run_of_their_dates() -> None:
+    manager = a_batch_and_a_day_of_it()
+    accepted(manager, "tasks.clear", **clear("d", run_ids=[BATCH]))
+    of_day = {"dag_id": "d", "run_id": DAY, "task_id": "a"}
+    assert f"run {BATCH}, which processes dates of it" in refused(manager, "task.mark", **of_day, state="success")
+    accepted(manager, "task.mark", **of_day, state="failed")
+    accepted(manager, "run.mark", dag_id="d", run_id=DAY, state="success")
+
+
+def test_a_clear_that_a_crash_has_cut_short_goes_on_though_a_run_of_it_is_live_now() -> None:
+    for tables in range(1, 6):
+        manager = a_batch_and_a_day_of_it()
+        manager.ask("tasks.clear", **clear("d"))
+        dies_after(manager, tables)
+        manager.script = lambda _: Succeeded()
+        nothing_hangs(manager)
+        answer = manager.store.rows("response")[-1]
+        assert isinstance(answer, Response) and answer.outcome == "accepted", answer
+        assert {ti.generation for ti in manager.tasks("d")} == {1}

@@ -16,7 +16,7 @@ from backfill_manager.api.parameters import IN_STATES, Id, OfType, RunState
 from backfill_manager.api.routes.runs import RunPaging, address_of, page_of_runs
 from backfill_manager.api.submit import ApiSubmit, Payload, Submitter, submits
 from backfill_manager.model.records import DagRun
-from backfill_manager.planning.runs.clear_plan import plan_clear
+from backfill_manager.planning.runs.clear_plan import preview_clear
 from backfill_manager.queries import dags as queries
 from backfill_manager.queries.bundles import list_bundles
 from backfill_manager.queries.grid import grid
@@ -222,7 +222,9 @@ async def clear(dag_id: Id, body: Clear, submitter: ApiSubmit) -> Response:
     def planned() -> tuple[ClearTasks, dict[str, Any]]:
         command.check()
         known = checked_payloads.with_whole_ids(store, command)
-        return known, plan_clear(store, known, queries.all_dags(store), queries.spec_reader(store)).to_json_document()
+        return known, preview_clear(
+            store, known, queries.all_dags(store), queries.spec_reader(store)
+        ).to_json_document()
 
     if body.dry_run:
         _, plan = await run_in_threadpool(planned)

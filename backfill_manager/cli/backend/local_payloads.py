@@ -83,10 +83,10 @@ def dry_run_of(backend: LocalBackend, kind: str, values: Mapping[str, Any]) -> D
         return _parse_bundle(backend, values)
     if kind == request_kinds.RUNS_MARK:
         return checked_payloads.marked_runs(backend.store, MarkRuns.parse(values))[1].to_json_document()
-    from backfill_manager.planning.runs.clear_plan import plan_clear
+    from backfill_manager.planning.runs.clear_plan import preview_clear
 
     store, command = backend.store, _clear_command(backend, values)
-    return plan_clear(store, command, dags.all_dags(store), dags.spec_reader(store)).to_json_document()
+    return preview_clear(store, command, dags.all_dags(store), dags.spec_reader(store)).to_json_document()
 
 
 def _new_backfill(backend: LocalBackend, values: Mapping[str, Any], backfill_id: str) -> Document:

@@ -12,7 +12,13 @@ from backfill_manager.errors import InvalidInput, StateError
 from backfill_manager.humanise import plural
 from backfill_manager.manager.decisions.create_run import fit_tasks
 from backfill_manager.manager.decisions.reopen import LoadedRows, reopen_run, version_spec
-from backfill_manager.manager.operations.found_runs import FoundRuns, clear_tasks, may_reopen, upstream_failed
+from backfill_manager.manager.operations.found_runs import (
+    FoundRuns,
+    check_no_date_is_live,
+    clear_tasks,
+    may_reopen,
+    upstream_failed,
+)
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call, Handler
 from backfill_manager.model.records import TaskInstance
@@ -52,6 +58,8 @@ class ClearRuns:
                 return command.dag_id, f"cleared {plural(done, 'task')}"  # in the tick before a crash
             if any(self._state.is_held(cleared.run.key) for cleared in plan.runs):
                 return None  # planned when it is known what has become of them
+            if not self._cleared_by(call.id):  # else it was accepted before a crash
+                check_no_date_is_live(self._state, (cleared.run for cleared in plan.runs))
             self._clearing[call.id] = _Clearing(plan.summary, list(plan.runs))
         clearing = self._clearing[call.id]
         loaded = self._runs.load(cleared.run.key for cleared in clearing.runs)

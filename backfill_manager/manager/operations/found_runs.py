@@ -13,6 +13,8 @@ from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.model import states as s
 from backfill_manager.model import transitions as c
 from backfill_manager.model.records import DagRun, RunKey, TaskInstance
+from backfill_manager.planning.runs.clear_plan import check_dates
+from backfill_manager.planning.runs.timeline import is_current
 from backfill_manager.store.base import Store
 
 
@@ -49,6 +51,12 @@ class FoundRuns:
 
     def active(self, found: FoundRun, *, is_marked: bool = False) -> ActiveRun:
         return found.live or reopen_run(self._state, found.row, found.loaded, is_marked=is_marked)
+
+
+def check_no_date_is_live(state: ManagerState, runs: Iterable[DagRun]) -> None:
+    """`Refused` where one of these runs, which would run again, has dates of a run that is active."""
+    live = (run.row for run in state.runs.values() if is_current(run.row))
+    check_dates((run for run in runs if run.key not in state.runs), live)
 
 
 def may_reopen(run: DagRun) -> bool:

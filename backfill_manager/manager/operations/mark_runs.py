@@ -11,7 +11,14 @@ from backfill_manager.manager.decisions.callbacks import outcome_of
 from backfill_manager.manager.decisions.create_run import selected_of
 from backfill_manager.manager.decisions.item_outcomes import MARKED_FAILED, was_marked_failed
 from backfill_manager.manager.decisions.runs import cancel_tasks
-from backfill_manager.manager.operations.found_runs import FoundRun, FoundRuns, clear_tasks, may_reopen, upstream_failed
+from backfill_manager.manager.operations.found_runs import (
+    FoundRun,
+    FoundRuns,
+    check_no_date_is_live,
+    clear_tasks,
+    may_reopen,
+    upstream_failed,
+)
 from backfill_manager.manager.state import ActiveRun, ManagerState
 from backfill_manager.manager.tick_context import Answer, Call, Handler
 from backfill_manager.model import states as s
@@ -141,6 +148,8 @@ class MarkRuns:
         again = set[str]()  # what could not start because of this task may start now
         if command.state != s.FAILED:
             again = upstream_failed(tasks, spec.all_downstream([task_id]))
+        if again:
+            check_no_date_is_live(self._state, [found.row])
         again |= spec.callbacks_of(again) & set(tasks)
         if call.tick.cancel([tasks[stopped] for stopped in sorted(again | {task_id})], reason):
             return None

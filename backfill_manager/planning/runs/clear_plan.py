@@ -30,6 +30,7 @@ from backfill_manager.planning.runs.chosen_runs import (
     read_chosen_runs,
     read_cut_batches,
 )
+from backfill_manager.planning.runs.timeline import CURRENT_RUNS, includes
 from backfill_manager.schemas import errors
 from backfill_manager.schemas.commands import ClearTasks
 from backfill_manager.schemas.regex import searcher
@@ -115,6 +116,29 @@ def plan_clear(store: Store, command: ClearTasks, dags: Mapping[str, DagRow], sp
         raise _no_task(command, len(runs))
     _check_params(plan.runs, spec_of)
     return plan
+
+
+def preview_clear(store: Store, command: ClearTasks, dags: Mapping[str, DagRow], spec_of: SpecOf) -> ClearPlan:
+    """The plan as it is shown before it is carried out; `Refused` where it would be refused now."""
+    plan = plan_clear(store, command, dags, spec_of)
+    of_dags = matching(dag_id=sorted({one.run.dag_id for one in plan.runs}), state=sorted(s.RUN_LIVE))
+    check_dates([one.run for one in plan.runs], store.read(DagRun, [*of_dags, *CURRENT_RUNS]))
+    return plan
+
+
+def check_dates(runs: Iterable[DagRun], live: Iterable[DagRun]) -> None:
+    """`Refused` if a finished run would run again beside a live one that processes dates of it, as one of both is a batch."""
+    batches, of_dag = defaultdict[str, list[DagRun]](list), defaultdict[str, list[DagRun]](list)
+    for run in live:
+        of_dag[run.dag_id].append(run)
+        if run.items > 1:
+            batches[run.dag_id].append(run)
+    for run in runs:
+        if run.state in s.RUN_LIVE or run.run_type not in s.TIMELINE_RUN_TYPES:
+            continue
+        for other in (of_dag if run.items > 1 else batches)[run.dag_id]:
+            if other.run_id != run.run_id and (includes(run, other) or includes(other, run)):
+                raise errors.DATES_ARE_LIVE(cleared=run.run_id, run_id=other.run_id, state=other.state)
 
 
 def _check_params(cleared: Iterable[ClearedRun], spec_of: SpecOf) -> None:

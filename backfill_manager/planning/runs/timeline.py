@@ -42,6 +42,12 @@ def runs_meet(run: DagRun, other: DagRun) -> bool:
     return run.logical_date == other.logical_date or (start < other_end and other_start < end)
 
 
+def includes(batch: DagRun, run: DagRun) -> bool:
+    """Whether the date of a run is one of those that a batch processes."""
+    start, end, date = batch.logical_date, batch.interval_end, run.logical_date
+    return batch.items > 1 and start is not None and end is not None and date is not None and start <= date < end
+
+
 def timeline_of(dag_id: str) -> list[Condition]:
     """Filters the runs in a DAG's timeline: the current ones with a logical date."""
     return [Condition("dag_id", "=", dag_id), Condition("logical_date", "not_null"), *CURRENT_RUNS]

@@ -21,7 +21,7 @@ from backfill_manager.dags.schedule.timetable import parse_date
 from backfill_manager.errors import BackfillManagerError, InvalidInput, NotFound
 from backfill_manager.model.records import Pool
 from backfill_manager.model.states import REMOVED
-from backfill_manager.planning.runs.clear_plan import ClearPlan, plan_clear
+from backfill_manager.planning.runs.clear_plan import ClearPlan, preview_clear
 from backfill_manager.queries import dags as queries
 from backfill_manager.queries.calendar import FIRST_YEAR, calendar, count_runs_of_day, rows_by_day, runs_of_day, years
 from backfill_manager.queries.grid import MAX_RUNS, grid
@@ -281,7 +281,7 @@ class ClearForm(Chosen):
         )  # fmt: skip
         command.check()
         command = with_whole_ids(store, command)
-        return command, plan_clear(store, command, queries.all_dags(store), queries.spec_reader(store))
+        return command, preview_clear(store, command, queries.all_dags(store), queries.spec_reader(store))
 
 
 class ClearQuery(ClearForm):
