@@ -70,6 +70,9 @@ def restore_state(store: Store, *, term: int, now: datetime, tries_kept_s: float
     # One that has given its lease back without a tick (Spark could not be started) has looked at no deadline.
     ticked = (row.heartbeat_at for row in managers if row.ticks or row.state != s.STOPPED)
     state.not_led_since = next(ticked, None)
+    if state.not_led_since is not None:  # a manager that was killed has announced what passed after its last heartbeat
+        late = [*matching(event="late"), Condition("created_at", ">=", state.not_led_since)]
+        state.announced = {row.notification_id for row in store.read(records.Notification, late)}
     runs = store.read(DagRun, matching(state=sorted(s.RUN_LIVE)))
     backfills = store.read(Backfill, matching(state=(s.QUEUED, s.RUNNING, s.PAUSED)))
     _load_versions(state, store, runs, backfills)

@@ -202,6 +202,7 @@ class ManagerState:
         # Of DAGs with `expected_by`: version, start of the interval and deadline that are looked at next.
         self.expected: dict[str, tuple[int, datetime, datetime]] = {}
         self.not_led_since: datetime | None = None  # until this term began; None: its deadlines have been looked at
+        self.announced: set[str] = set()  # deadlines that have passed since then, by id of their notification
         self._named: set[tuple[str, int]] = set()  # versions whose definition can't be read, in the log already
         self._specs: dict[tuple[str, int], DagSpec | InvalidInput] = {}
 

@@ -67,8 +67,8 @@ class Decisions:
         if set(self.state.runs) - before:
             runs.advance_runs(tick)  # new runs may start in this tick
         self.state.forget_looks()
+        notification_rules.find_late_runs(tick)
         if not self.draining:
-            notification_rules.find_late_runs(tick)
             task_slots.dispatch(tick, free)
         return tick
 
@@ -106,9 +106,9 @@ class Decisions:
         tasks = [ti for _, ti in self.state.tasks()]
         due = [ti.retry_at for run, ti in self.state.tasks() if ti.state == s.UP_FOR_RETRY and run.may_start]
         due += [backfill_runs.next_window_opening(self.state), data_waits.next_wait_end(self.state)]
+        due += [notification_rules.next_deadline(self.state, now)]
         if not self.draining:
             due += [schedule.next_due(self.state, now), isolation_ends_at(tasks, now)]
-            due += [notification_rules.next_deadline(self.state, now)]
         return min((at for at in due if at is not None), default=None)
 
 

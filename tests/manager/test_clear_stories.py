@@ -497,7 +497,7 @@ def test_a_run_is_not_cleared_beside_a_live_one_of_its_dates(live: str, other: s
     why = f"Run {other} can't run again now: run {live}, which processes dates of it, is running; wait for its end, or cancel it"
     assert message == why
     assert manager.tasks("d") == before
-    ask = ClearTasks.parse(clear("d", run_ids=[other])["ask"])
+    ask = ClearTasks(dag_id="d", run_ids=(other,))
     with pytest.raises(Refused, match=f"run {live}, which processes dates of it"):
         preview_clear(manager.store, ask, manager.state.catalog.dags, spec_reader(manager.store))
     manager.script = lambda _: Succeeded()

@@ -360,6 +360,37 @@ def test_a_deadline_that_passed_while_nobody_led_is_announced_by_the_next_manage
     assert [row.event for row in manager.messages()] == ["late", "late"]
 
 
+def test_a_deadline_that_a_killed_manager_has_announced_is_not_announced_again() -> None:
+    clock = FakeClock(datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0))
+    manager = Manager(flights(expected_by=3600.0), script=never, scheduled=True, clock=clock)
+    manager.drain()
+    clock.advance(seconds=2 * 86_400)  # after the last heartbeat, which is of the real clock
+    manager.drain()
+    before = manager.messages()
+    assert [row.event for row in before] == ["late", "late"]
+    for row in before:
+        manager.state.put(row.evolve(state="sent"))
+    manager.commit()
+    manager.crash()
+    clock.advance(seconds=86_400)
+    manager.drain()
+    assert [(row.event, row.state) for row in manager.messages()] == [
+        ("late", "sent"), ("late", "sent"), ("late", "waiting"),
+    ]  # fmt: skip
+
+
+def test_a_deadline_that_passes_while_a_manager_waits_for_its_last_tasks_is_announced() -> None:
+    clock = FakeClock(datetime(2024, 1, 2, 12, tzinfo=UTC))
+    manager = Manager(flights(expected_by=13 * 3600.0), script=never, scheduled=True, clock=clock)
+    manager.drain()
+    decisions = manager._decisions
+    decisions.draining = True
+    assert decisions.next_due(clock.now()) == datetime(2024, 1, 2, 13, tzinfo=UTC)
+    clock.advance(seconds=3600)
+    manager.drain()
+    assert manager.titles() == ["flights: the interval of 2024-01-01T00:00:00Z is late"]
+
+
 def test_who_only_compacts_the_state_does_not_hide_the_deadlines_that_passed_before() -> None:
     manager = Manager(flights(expected_by=3600.0))
     led_until = manager.leader.row.heartbeat_at

@@ -91,6 +91,7 @@ def find_late_runs(tick: Tick) -> None:
             start, deadline = following
             tick.state.expected[dag.dag_id] = (dag.current_version, start, deadline)
     tick.state.not_led_since = None
+    tick.state.announced = set()
 
 
 def next_deadline(state: ManagerState, now: datetime) -> datetime | None:
@@ -129,6 +130,8 @@ def _tell_late(tick: Tick, spec: DagSpec, start: datetime, deadline: datetime) -
     what = f"{spec.dag_id}: the interval of {format_instant(start)} is late"
     text = f"expected within {duration(spec.expected_by or 0)} of its end; {now}"
     key = f"{format_instant(start)}/{format_instant(deadline)}"  # another `expected_by` has another deadline
+    if _id_of("late", spec, key) in tick.state.announced:
+        return
     _put(tick, "late", spec, key, what, text, run_id=current.run_id if current else None)
 
 
@@ -143,6 +146,10 @@ def warn_of_unknown(state: ManagerState, dag_id: str, targets: Collection[str]) 
         log.warning("no such notification target", dag=dag_id, targets=", ".join(unknown))
 
 
+def _id_of(event: Happened, spec: DagSpec, what: str) -> str:
+    return f"{event}/{spec.dag_id}/{what}"
+
+
 def _put(
     tick: Tick, event: Happened, spec: DagSpec, what: str, title: str, text: str, *, run_id: str | None = None,
     backfill_id: str | None = None, always: str | None = None,
@@ -153,7 +160,7 @@ def _put(
         if target.name != always and not target.wants(event, spec.dag_id, spec.notify):
             continue
         row = Notification(
-            f"{event}/{spec.dag_id}/{what}", target.name, event, "waiting", spec.dag_id, title, text, tick.next_seq(1),
+            _id_of(event, spec, what), target.name, event, "waiting", spec.dag_id, title, text, tick.next_seq(1),
             tick.now, run_id=run_id, backfill_id=backfill_id,
         )  # fmt: skip
         tick.put(row)
