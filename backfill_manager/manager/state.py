@@ -110,6 +110,7 @@ class ActiveBackfill:
     ended_as: str | None = None  # its state before a mark reopened it, until a run of it ends by work
     first: int | None = None  # ordinal of the first item that is not skipped; None: not needed, or not read (any more)
     past: list[PastRun] | None = None  # what runs of the DAG cost, for sizes of batches; None: not needed, or not read
+    first_look: datetime | None = None  # since when its next batch waits for a look at what its tasks wait for
     waited: dict[str, frozenset[str]] = field(default_factory=dict)  # of halves, by id of their batch: `has_waited`
     # As the tables have them: the next runs whose failed tasks are to run again.
     failed_runs: dict[RunKey, tuple[DagRun, dict[str, TaskInstance]]] = field(default_factory=dict)

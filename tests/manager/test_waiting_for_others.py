@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from support.page_client import browser_of
-from support.scenarios import accepted, clear
+from support.scenarios import accepted, clear, next_due
 
 from backfill_manager import condition, file, rows
 from backfill_manager.clock import UTC, SystemClock
@@ -39,6 +39,10 @@ class Ground(InMemoryManager):
 
     def see(self, *looks: WaitCheck, problem: str | None = None) -> None:
         self.events.put(WaitsChecked({look: Seen(problem is None, problem, NOON) for look in looks}))
+        self.drain()
+
+    def see_missing(self, *looks: WaitCheck) -> None:
+        self.events.put(WaitsChecked({look: Seen(False, None, NOON) for look in looks}))
         self.drain()
 
     @property
@@ -104,6 +108,7 @@ def test_a_batch_waits_for_each_of_its_intervals() -> None:
     assert paths == [f"/in/2024-01-0{day}/_SUCCESS" for day in (1, 2, 3)]
     of_rows = [look for look in manager.looks if not look.path]
     assert [(look.start, look.end) for look in of_rows] == days("2024-01-01", 3)
+    manager.see_missing(*manager.looks)
     manager.see(*of_rows, *(look for look in manager.looks if look.path == paths[0]))
     assert manager.reason == f"waits for {paths[1]}"
     manager.see(*manager.looks)
@@ -117,6 +122,79 @@ def test_hours_of_a_day_share_its_file_and_paths_are_of_the_zone() -> None:
     manager.backfill("silver", hours, max_active_runs=4)
     manager.drain()
     assert [look.path for look in manager.looks] == ["/in/2024-01-01/_SUCCESS", "/in/2024-01-02/_SUCCESS"]
+
+
+def spans(manager: Ground) -> list[tuple[int, int]]:
+    """The first day of each run, and how many it takes."""
+    runs = [run for run in manager.runs("silver") if run.logical_date is not None]
+    return [(run.logical_date.day, run.items) for run in runs]  # type: ignore[union-attr]
+
+
+def days_of(manager: Ground, *numbers: int) -> list[WaitCheck]:
+    return [look for look in manager.looks if look.path and int(look.path[12:14]) in numbers]
+
+
+def test_a_day_whose_file_is_missing_holds_back_no_other_of_a_batch() -> None:
+    manager = Ground(SUCCESS)
+    backfill = manager.backfill("silver", days("2024-01-01", 8), batch=8, max_active_runs=8)
+    manager.drain()
+    assert spans(manager) == [] and len(manager.looks) == 8, "first somebody looks"
+    manager.see(*days_of(manager, 1, 2, 3, 4, 5))
+    assert spans(manager) == []
+    missing = days_of(manager, 6)
+    manager.see_missing(*missing)
+    manager.see(*days_of(manager, 7, 8))
+    assert spans(manager) == [(1, 5), (6, 1), (7, 2)]
+    for key in list(manager.running):
+        manager.finish(key, m.Succeeded())
+    manager.drain()
+    assert manager.states(backfill) == {s.SUCCESS: 7, s.RUNNING: 1}
+    manager.see(*missing)
+    assert len(manager.running) == 1
+
+
+def test_a_batch_that_nobody_looks_for_is_made_after_five_minutes() -> None:
+    manager = Ground(SUCCESS, RATES)
+    manager.backfill("silver", days("2024-01-01", 8), batch=8)
+    manager.drain()
+    manager.see(*days_of(manager, *range(9)))
+    began = manager.clock.now()
+    assert spans(manager) == [] and next_due(manager) == began + timedelta(minutes=5), (
+        "the condition has not been asked"
+    )
+    manager.clock.advance(minutes=5)
+    manager.drain()
+    assert spans(manager) == [(1, 8)] and not manager.running and next_due(manager) is None
+
+
+def test_the_five_minutes_count_anew_after_a_pause() -> None:
+    manager = Ground(SUCCESS)
+    backfill = manager.backfill("silver", days("2024-01-01", 8), batch=8)
+    manager.drain()
+    accepted(manager, "backfill.pause", backfill_id=backfill)
+    assert (manager.looks, next_due(manager)) == ([], None)
+    manager.clock.advance(hours=1)
+    accepted(manager, "backfill.unpause", backfill_id=backfill)
+    assert spans(manager) == [] and next_due(manager) == manager.clock.now() + timedelta(minutes=5)
+    manager.see(*manager.looks)
+    assert spans(manager) == [(1, 8)]
+
+
+def test_of_more_missing_days_than_are_looked_for_at_a_time_those_are_joined_that_were_looked_for() -> None:
+    n = MAX_OPEN + 20
+    manager = Ground(SUCCESS)
+    manager.backfill("silver", days("2024-01-01", n), batch=n, max_active_runs=2)
+    manager.drain()
+    manager.see_missing(*manager.looks)
+    manager.see_missing(*manager.looks)
+    assert [run.items for run in manager.runs("silver")] == [MAX_OPEN, 20]
+
+
+def test_nobody_looks_for_days_that_are_only_marked() -> None:
+    manager = Ground(SUCCESS)
+    backfill = manager.backfill("silver", days("2024-01-01", 8), batch=8, mark_success=True)
+    manager.drain()
+    assert manager.states(backfill) == {s.SUCCESS: 8} and manager.looks == []
 
 
 def test_another_leader_looks_anew_and_a_clear_too() -> None:
@@ -164,6 +242,7 @@ def test_halves_of_a_batch_whose_wait_has_ended_end_with_the_first_look_at_what_
     backfill = manager.backfill("silver", days("2024-01-01", 8), batch=8)
     manager.drain()
     missing = "/in/2024-01-06/_SUCCESS"
+    manager.see_missing(*manager.looks)
     manager.see(*(look for look in manager.looks if look.path != missing))
     assert [look.path for look in manager.looks] == [missing]
     manager.clock.advance(seconds=3600)

@@ -23,7 +23,7 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager.decisions import notification_rules
 from backfill_manager.manager.decisions.auto_batch_inputs import next_size
 from backfill_manager.manager.decisions.create_run import existing_run, make_run, remove_unmapped
-from backfill_manager.manager.decisions.data_waits import waiting_alike
+from backfill_manager.manager.decisions.data_waits import looked_alike, waiting_alike
 from backfill_manager.manager.decisions.item_outcomes import batch_of_half, close_pending, end_items
 from backfill_manager.manager.decisions.runs import end_run
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
@@ -84,15 +84,17 @@ def _advance(tick: Tick, live: ActiveBackfill) -> None:
     opens_at = _window_opens_at(live, tick.now)
     if live.row.waits_until != opens_at:
         tick.put(live.row.evolve(waits_until=opens_at))
+    since, live.first_look = live.first_look, None
     if not live.row.is_paused and not live.row.is_cancelled and opens_at is None:
-        _make_runs(tick, live)
+        _make_runs(tick, live, since)
     if live.row.state == s.QUEUED and live.running:
         tick.put(c.backfill_started(live.row, tick.now))
     if live.counts[s.PENDING] == 0 and live.counts[s.RUNNING] == 0:
         _end_backfill(tick, live)
 
 
-def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
+def _make_runs(tick: Tick, live: ActiveBackfill, looks_since: datetime | None) -> None:
+    """`looks_since`: as `ActiveBackfill.first_look` was in the tick before."""
     if live.timeline.has_gap:
         return  # read again by the next prefetch
     in_order, at = live.depends_on_past, 0  # items before `at` wait for an upstream backfill
@@ -112,6 +114,11 @@ def _make_runs(tick: Tick, live: ActiveBackfill) -> None:
                 return
             at += len(items)
             continue
+        if waits == "start":
+            alike = looked_alike(tick.state, live, items, looks_since, tick.now)
+            if alike is None:
+                return  # until somebody has looked
+            items = items[:alike]
         for _ in items:
             del live.pending[at]
         if waits == "start" and not _start_batch(tick, live, items, at):

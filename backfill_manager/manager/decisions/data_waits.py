@@ -12,9 +12,10 @@ from backfill_manager.manager.state import ActiveBackfill, ActiveRun, ManagerSta
 from backfill_manager.manager.tick_context import Tick
 from backfill_manager.model import states as s
 from backfill_manager.model.records import BackfillItem, TaskInstance
-from backfill_manager.planning.data.wait_conditions import MAX_OPEN, open_wait_checks, wait_checks_of
+from backfill_manager.planning.data.wait_conditions import MAX_OPEN, WaitCheck, open_wait_checks, wait_checks_of
+from backfill_manager.schemas.waits import ExternalWait
 
-FIRST_LOOK: Final = timedelta(minutes=5)  # at most, of a leader that has just begun
+FIRST_LOOK: Final = timedelta(minutes=5)  # at most, of a leader that has just begun, and for a batch that is to be made
 
 
 def missing_data(state: ManagerState, run: ActiveRun, task: TaskSpec) -> list[str]:
@@ -47,6 +48,51 @@ def waiting_alike(state: ManagerState, live: ActiveBackfill, items: Sequence[Bac
         all(one.covers(item.interval_start, item.interval_end, item.partition_key) for one in written) for item in items
     ]
     return next((n for n, one in enumerate(is_there) if one != is_there[0]), len(items))
+
+
+def looked_alike(
+    state: ManagerState, live: ActiveBackfill, items: Sequence[BackfillItem], since: datetime | None, now: datetime
+) -> int | None:  # fmt: skip
+    """As `waiting_alike`, of files, rows and conditions. Somebody has to look for them first: None until then, but not for longer
+    than `FIRST_LOOK` from `since` on (None: from now on)."""
+    if len(items) < 2 or items[0].batch is not None or live.row.mark_success:
+        return len(items)
+    if not (waits := external_waits(live.spec, live.selected)):
+        return len(items)
+    looks = {wait: [_looks_for(wait, live.spec, item) for item in items] for wait in waits}
+    wanted: dict[WaitCheck, None] = {}
+    for of_items in looks.values():
+        every = dict.fromkeys(look for of_item in of_items for look in of_item)
+        later = set(open_wait_checks(every, state.wait_checks_seen)[MAX_OPEN:])
+        wanted |= dict.fromkeys(look for look in every if look not in later)
+    state.wait_checks_wanted |= wanted
+    if any(look not in state.wait_checks_seen for look in wanted):
+        live.first_look = since or now
+        if now < live.first_look + FIRST_LOOK:
+            return None
+        live.first_look = None
+    is_there = [
+        _is_there(state, [look for of_items in looks.values() for look in of_items[n]]) for n in range(len(items))
+    ]
+    return next((n for n, one in enumerate(is_there) if one != is_there[0]), len(items))
+
+
+def _looks_for(wait: ExternalWait, spec: DagSpec, item: BackfillItem) -> tuple[WaitCheck, ...]:
+    return wait_checks_of(wait, spec, item.interval_start, item.interval_end, item.partition_key)
+
+
+def _is_there(state: ManagerState, looks: Sequence[WaitCheck]) -> bool | None:
+    """None: nobody knows, as something has not been looked for."""
+    seen = [state.wait_checks_seen.get(look) for look in looks]
+    if any(one is not None and not one.is_there for one in seen):
+        return False
+    return None if None in seen else True
+
+
+def external_waits(spec: DagSpec, task_ids: Collection[str]) -> list[ExternalWait]:
+    """The files, rows and conditions that these tasks of a DAG wait for."""
+    tasks = (task for task in spec.work if task.task_id in task_ids)
+    return list(dict.fromkeys(wait for task in tasks for wait in task.waits_for if not isinstance(wait, str)))
 
 
 def awaited_tables(spec: DagSpec, task_ids: Collection[str]) -> set[str]:
@@ -104,5 +150,7 @@ def has_waited_to_its_limit(ti: TaskInstance, spec: DagSpec) -> bool:
 
 
 def next_wait_end(state: ManagerState) -> datetime | None:
-    """When the next task gives up waiting for data."""
-    return min((at for run in state.runs.values() for at in run.wait_ends.values()), default=None)
+    """When the next task gives up waiting for data, or the next batch is made though nobody has looked for what it waits for."""
+    ends = [at for run in state.runs.values() for at in run.wait_ends.values()]
+    ends += [live.first_look + FIRST_LOOK for live in state.backfills.values() if live.first_look is not None]
+    return min(ends, default=None)
