@@ -404,12 +404,32 @@ def test_results_travel_to_the_tasks_downstream(runner: TaskRunner) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
-    [("interval_start", "; did you mean 'interval'?"), ("ds", "; it has count_rows, dag_id, ended, in_interval,")],
+    [
+        ("interval_start", "; did you mean 'interval'?"),
+        ("zzz", "; it has count_rows, dag_id, ended, in_interval,"),
+        ("ds", '; use f"{ctx.logical_date:%Y-%m-%d}"'),
+        ("data_interval_end", "; use ctx.interval.end"),
+        ("get", "; use its attributes"),
+    ],
 )
 def test_the_error_of_a_name_that_ctx_lacks_says_what_it_has(runner: TaskRunner, wrong: str, says: str) -> None:
     outcome = runner.run(a_launch(), lambda ctx: getattr(ctx, wrong))
     assert isinstance(outcome, Failed)
     assert f"AttributeError: ctx has no {wrong!r}{says}" in outcome.error, outcome.error
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("ds", '; use f"{ctx.logical_date:%Y-%m-%d}"'),
+        ("params", "; use ctx.params"),
+        ("ruN_id", "; did you mean 'run_id'?"),
+    ],
+)
+def test_the_error_of_an_item_of_ctx_says_that_it_has_attributes(runner: TaskRunner, wrong: str, says: str) -> None:
+    outcome = runner.run(a_launch(), lambda ctx: ctx[wrong])
+    assert isinstance(outcome, Failed)
+    assert f"TypeError: ctx[{wrong!r}]: ctx is no dictionary{says}" in outcome.error, outcome.error
 
 
 def test_ctx_tells_what_the_run_is(runner: TaskRunner) -> None:

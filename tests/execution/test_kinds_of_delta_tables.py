@@ -238,7 +238,7 @@ def test_rows_that_do_not_fit_a_partitioned_table_are_one_line(
     runner.spark.sql(f"INSERT INTO {table} VALUES (0, NULL)")
     outcome = runner.run(a_launch(kind="sql", sql=text, into=table, **how))
     assert isinstance(outcome, Failed) and not outcome.retryable and message in outcome.error, outcome
-    assert f"ctx.write(..., '{table}'): " in outcome.error and "\n" not in outcome.error
+    assert f"into='{table}': " in outcome.error and "\n" not in outcome.error
     assert [tuple(row) for row in runner.spark.table(table).collect()] == [(0, None)]
 
 

@@ -195,7 +195,9 @@ def test_settings_with_which_spark_does_not_start_are_one_line(
     last = done.stderr.rstrip().rpartition("\n")[2]
     assert done.returncode == 2, done.stderr
     assert last.startswith("Spark does not start: ") and reason in last
-    assert last.endswith("Correct `spark` in the configuration file, or the options of spark-submit.")
+    assert last.endswith(
+        "Correct `spark` in the configuration file, the options of spark-submit, or spark-defaults.conf in Spark's conf folder."
+    )
     assert "backfill_manager/" not in done.stderr, "no traceback of ours"
 
 

@@ -119,7 +119,8 @@ def test_the_outputs_mode_and_schema_are_those_of_ctx_write(runner: TaskRunner, 
     assert runner.run(overwrites) == Succeeded(None)
     appends = a_sql_launch("SELECT 2 AS id, 'b' AS name", run_id="r2", into=table, mode="append")
     outcome = runner.run(appends)
-    assert isinstance(outcome, Failed) and "the table has no column 'name'; schema='merge' adds it" in outcome.error
+    assert isinstance(outcome, Failed) and outcome.error.startswith(f"into={table!r}: ")
+    assert "the table has no column 'name'; schema='merge' adds it" in outcome.error
     appends = a_sql_launch("SELECT 2 AS id, 'b' AS name", run_id="r2", into=table, mode="append", schema="merge")
     assert runner.run(again(appends)) == Succeeded(None)
     assert runner.run(again(again(appends))) == Succeeded(None)

@@ -168,7 +168,8 @@ def build_session(
             has_ended = isinstance(error, Py4JNetworkError | ConnectionError)
             reason = "its JVM has ended, after what it said above" if has_ended else one_line(error).rstrip(".")
             raise InvalidConfig(
-                f"Spark does not start: {reason}. Correct `spark` in the configuration file, or the options of spark-submit."
+                f"Spark does not start: {reason}. Correct `spark` in the configuration file, the options of spark-submit, or "
+                "spark-defaults.conf in Spark's conf folder."
             ) from error
     spark.sparkContext.setLogLevel("ERROR")
     silence_query_loggers()

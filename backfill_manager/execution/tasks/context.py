@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from backfill_manager.errors import InvalidInput, nearest
 from backfill_manager.execution.interval import Interval, bounds
@@ -20,6 +20,19 @@ from backfill_manager.store.sql_guard import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+
+# What people look for who know Airflow's context.
+_LOGICAL, _START, _END = "ctx.logical_date", "ctx.interval.start", "ctx.interval.end"
+_INSTEAD: Final = {
+    "ds": f'f"{{{_LOGICAL}:%Y-%m-%d}}"', "ds_nodash": f'f"{{{_LOGICAL}:%Y%m%d}}"', "ts": f"{_LOGICAL}.isoformat()",
+    "execution_date": _LOGICAL, "data_interval_start": _START, "data_interval_end": _END,
+    "next_execution_date": _END, "next_ds": f'f"{{{_END}:%Y-%m-%d}}"',
+    "ti": "ctx itself", "task_instance": "ctx itself", "task": "ctx.task_id", "dag": "ctx.dag_id",
+    "dag_run": "ctx.run_id, ctx.run_type, ctx.params", "conf": "ctx.params", "xcom_pull": "ctx.result(task_id)",
+    "var": "ctx.params, or ctx.secret(name)", "conn": "ctx.secret(name)", "xcom_push": "the function's return value",
+    "get": "its attributes (ctx.params, ctx.logical_date, ...)",
+}  # fmt: skip
 
 
 class TaskContext:
@@ -83,7 +96,7 @@ class TaskContext:
         table. `schema="merge"` adds columns that the table lacks. `checks` must hold of the rows, as those of the task, or
         nothing is written (`ChecksFailed`). The table, and the schema (database) of its name, are made when missing. Returns the
         number of rows written, or None if this run had written them before."""
-        call = f"ctx.write(..., {table!r})"
+        call = self._call(f"ctx.write(..., {table!r})")
         check_arguments(call, df, schema)
         write = Write.checked(call, self._launch, time_column, partition_column, mode, schema is not None)
         return self._land(df, table, write, checks)
@@ -95,9 +108,14 @@ class TaskContext:
         """Upsert `df` into a Delta table, exactly once: rows whose key (the columns `on`) is in the table are updated, the others
         inserted. Two rows of `df` with one key are an error. Returns how many were inserted or updated, or None if this
         run had merged them before. The rest is as in `write`."""
-        call = f"ctx.merge(..., {table!r})"
+        call = self._call(f"ctx.merge(..., {table!r})")
         check_arguments(call, df, schema)
         return self._land(df, table, Merge.checked(call, df, on, schema is not None), checks)
+
+    def _call(self, call: str) -> str:
+        """How errors name a write: in a SQL task by the setting that it has in the place of a call."""
+        into = self._launch.task.into
+        return call if into is None else f"into={into!r}"
 
     def _land(self, df: DataFrame, table: str, change: Write | Merge, checks: Sequence[str | Check]) -> int | None:
         rows = self._output.land(df, table, change, checks)
@@ -133,9 +151,16 @@ class TaskContext:
         def __getattr__(self, name: str) -> NoReturn:
             if hasattr(TaskContext, name):  # a property has raised an AttributeError: this raises it again
                 object.__getattribute__(self, name)
-            public = sorted(known for known in (*vars(self), *vars(TaskContext)) if not known.startswith("_"))
-            what_it_has = nearest(name, public, 1) or "; it has " + ", ".join(public)
-            raise AttributeError(f"ctx has no {name!r}{what_it_has}")
+            raise AttributeError(f"ctx has no {name!r}{self._what_it_has(name)}")
+
+        def __getitem__(self, name: object) -> NoReturn:
+            raise TypeError(f"ctx[{name!r}]: ctx is no dictionary{self._what_it_has(str(name))}")
+
+    def _what_it_has(self, name: str) -> str:
+        public = sorted(known for known in (*vars(self), *vars(TaskContext)) if not known.startswith("_"))
+        if instead := f"ctx.{name}" if name in public else _INSTEAD.get(name):
+            return f"; use {instead}"
+        return nearest(name, public, 1) or "; it has " + ", ".join(public)
 
     def __repr__(self) -> str:
         return f"<ctx {self.dag_id}.{self.task_id} {self.run_id} try {self.try_number}>"
