@@ -190,6 +190,15 @@ def test_of_more_missing_days_than_are_looked_for_at_a_time_those_are_joined_tha
     assert [run.items for run in manager.runs("silver")] == [MAX_OPEN, 20]
 
 
+def test_nobody_looks_for_days_that_are_there_already() -> None:
+    manager = Ground(SUCCESS)
+    manager.backfill("silver", days("2024-01-01", 6), batch=6, mark_success=True)
+    backfill = manager.backfill("silver", days("2024-01-01", 8), batch=8)
+    manager.drain()
+    assert manager.states(backfill) == {s.SKIPPED: 6, s.PENDING: 2}
+    assert [look.path for look in manager.looks] == ["/in/2024-01-07/_SUCCESS", "/in/2024-01-08/_SUCCESS"]
+
+
 def test_nobody_looks_for_days_that_are_only_marked() -> None:
     manager = Ground(SUCCESS)
     backfill = manager.backfill("silver", days("2024-01-01", 8), batch=8, mark_success=True)

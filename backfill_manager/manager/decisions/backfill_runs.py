@@ -13,7 +13,7 @@ The state of a backfill is derived: it ends when its items have ended.
 from __future__ import annotations
 
 from datetime import datetime
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final, Literal
 
 from backfill_manager.clock import EPOCH
@@ -23,7 +23,7 @@ from backfill_manager.logging import get_logger
 from backfill_manager.manager.decisions import notification_rules
 from backfill_manager.manager.decisions.auto_batch_inputs import next_size
 from backfill_manager.manager.decisions.create_run import existing_run, make_run, remove_unmapped
-from backfill_manager.manager.decisions.data_waits import looked_alike, waiting_alike
+from backfill_manager.manager.decisions.data_waits import external_waits, looked_alike, waiting_alike
 from backfill_manager.manager.decisions.item_outcomes import batch_of_half, close_pending, end_items
 from backfill_manager.manager.decisions.runs import end_run
 from backfill_manager.manager.state import ActiveBackfill, ManagerState
@@ -115,7 +115,7 @@ def _make_runs(tick: Tick, live: ActiveBackfill, looks_since: datetime | None) -
             at += len(items)
             continue
         if waits == "start":
-            alike = looked_alike(tick.state, live, items, looks_since, tick.now)
+            alike = _looked_alike(tick, live, items, looks_since)
             if alike is None:
                 return  # until somebody has looked
             items = items[:alike]
@@ -125,6 +125,14 @@ def _make_runs(tick: Tick, live: ActiveBackfill, looks_since: datetime | None) -
             return  # read by the next prefetch
         if waits == "ended" and in_order:
             return _fail_items_behind(tick, live, items[-1])
+
+
+def _looked_alike(tick: Tick, live: ActiveBackfill, items: list[BackfillItem], since: datetime | None) -> int | None:
+    """As `data_waits.looked_alike`, of those of the first items that a new run would be made of."""
+    if len(items) < 2 or not external_waits(live.spec, live.selected):
+        return len(items)
+    new = list(takewhile(lambda item: _reprocess_verdict(live, item)[0] == "make", items))
+    return looked_alike(tick.state, live, new, since, tick.now) if len(new) > 1 else len(items)
 
 
 def _may_make_run(state: ManagerState, live: ActiveBackfill, item: BackfillItem) -> bool:

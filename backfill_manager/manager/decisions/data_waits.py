@@ -55,10 +55,9 @@ def looked_alike(
 ) -> int | None:  # fmt: skip
     """As `waiting_alike`, of files, rows and conditions. Somebody has to look for them first: None until then, but not for longer
     than `FIRST_LOOK` from `since` on (None: from now on)."""
-    if len(items) < 2 or items[0].batch is not None or live.row.mark_success:
+    if items[0].batch is not None or live.row.mark_success:
         return len(items)
-    if not (waits := external_waits(live.spec, live.selected)):
-        return len(items)
+    waits = external_waits(live.spec, live.selected)
     looks = {wait: [_looks_for(wait, live.spec, item) for item in items] for wait in waits}
     wanted: dict[WaitCheck, None] = {}
     for of_items in looks.values():

@@ -190,10 +190,8 @@ def _restored(state: ManagerState, store: Store, runs: Sequence[DagRun]) -> dict
         dag_ids, run_ids = sorted({run.dag_id for run in some}), sorted({run.run_id for run in some})
         of_them = matching(dag_id=dag_ids, overridden_by=run_ids)
         for row in store.read(DagRun, of_them, order_by=["run_seq"]):
-            by = (row.dag_id, row.overridden_by or "")
-            if timeline_key(row.logical_date, row.partition_key) == places.get(
-                by
-            ):  # not of a date that is another's now
+            by, place = (row.dag_id, row.overridden_by or ""), timeline_key(row.logical_date, row.partition_key)
+            if place == places.get(by):  # not one of a date that another run has now
                 overridden[by] = state.changes.latest(row)
     before = dict(zip(overridden, with_partial_marked(list(overridden.values()), store), strict=True))
     loaded = LoadedRows(store, (row.key for row in before.values() if row.reverted_at is None))

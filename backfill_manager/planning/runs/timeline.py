@@ -265,7 +265,13 @@ class TimelineWindow:
         batch that begins earlier."""
         start, end, items = run.interval_end, batch.interval_end, batch.items - run.items
         is_half = batch.backfill_id is not None and batch.backfill_id == run.backfill_id
-        if is_half or batch.logical_date != run.logical_date or start is None or end is None:
+        if (
+            is_half
+            or batch.logical_date != run.logical_date
+            or start is None
+            or end is None
+            or start == run.logical_date
+        ):
             return None
         while (own := self.current_at(timeline_key(start, None))) is not None and own.interval_end is not None:
             if start >= end or own.interval_end <= start:
