@@ -10,6 +10,7 @@ import random
 from datetime import timedelta
 
 import pytest
+from support.scenarios import a_third_kill_would_fail_a_task
 
 from backfill_manager import file
 from backfill_manager.execution import messages as m
@@ -76,7 +77,7 @@ class Story(InMemoryManager):
         late_at = self.clock.now() + LIMIT / 2
         while self.state.backfills:
             assert self.clock.now() < late_at + 20 * LIMIT, "it ends"
-            if self.chance.random() < 0.03:
+            if self.chance.random() < 0.03 and not a_third_kill_would_fail_a_task(self):
                 self.crash()
             if self.chance.random() < 0.5:
                 self.look(0.8)
