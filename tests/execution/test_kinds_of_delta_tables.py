@@ -225,7 +225,7 @@ WRONG_ROWS: dict[str, tuple[str, dict[str, Any], str]] = {
     "another key": (
         "SELECT 1 AS v, 'b' AS key", {**OF_KEY, "partition": "a"},
         "outside of this run's partition 'a' (for example key = b); nothing was written. Leave them out first, as with "
-        ".where(df['key'] == ctx.partition_key).",
+        "WHERE key = :partition_key.",
     ),
 }  # fmt: skip
 

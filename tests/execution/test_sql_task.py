@@ -130,6 +130,15 @@ def test_the_outputs_mode_and_schema_are_those_of_ctx_write(runner: TaskRunner, 
     assert rows_of(runner.spark, table) == [(3, None)]
 
 
+def test_rows_outside_of_the_interval_are_refused_with_a_condition_of_sql(runner: TaskRunner, table: str) -> None:
+    text = "SELECT TIMESTAMP'2020-01-01 00:00:00Z' AS at"
+    outcome = runner.run(a_sql_launch(text, run_id="r1", into=table, time_column="at"))
+    assert isinstance(outcome, Failed)
+    assert "Leave them out first, as with WHERE at >= :interval_start AND at < :interval_end." in outcome.error, (
+        outcome.error
+    )
+
+
 def test_with_merge_on_rows_are_updated_by_their_key_exactly_once(runner: TaskRunner, table: str) -> None:
     def merges(run_id: str, query: str, **more: object) -> TaskLaunch:
         return a_sql_launch(query, run_id=run_id, into=table, merge_on=("id",), **more)

@@ -94,9 +94,20 @@ class Write:
                 example = _example(str(error), replaced.kind)
                 raise InvalidInput(
                     f"{self.call}: there are rows outside of this run's {replaced.name}{example}; nothing was written. "
-                    f"Leave them out first, as with {_where(replaced)}.{self._day_of(example, replaced)}"
+                    f"Leave them out first{self._where(replaced)}.{self._day_of(example, replaced)}"
                 ) from None
             raise
+
+    def _where(self, replaced: Replaced) -> str:
+        """In SQL as in Python. (Dates in SQL depend on the time zone of the DAG.)"""
+        column = replaced.column
+        if self.launch.task.kind != "sql":
+            of_key = f".where(df[{column!r}] == ctx.partition_key)"
+            return f", as with {'.where(ctx.in_interval(...))' if replaced.key is None else of_key}"
+        if replaced.key is not None:
+            return f", as with WHERE {column} = :partition_key"
+        is_instant = replaced.kind == "timestamp"
+        return f", as with WHERE {column} >= :interval_start AND {column} < :interval_end" if is_instant else ""
 
     def _day_of(self, example: str, replaced: Replaced) -> str:
         """For a day that Spark's functions have made of an instant: it begins in UTC."""
@@ -190,10 +201,6 @@ def _key_literal(key: str, kind: str, column: str) -> str:
     except ValueError:
         raise InvalidInput(f"partition key {key!r} does not fit partition_column {column!r}, which is {kind}") from None
     raise InvalidInput(f"partition_column {column!r} is {kind}; it must be STRING, DATE or a whole number")
-
-
-def _where(part: Replaced) -> str:
-    return ".where(ctx.in_interval(...))" if part.key is None else f".where(df[{part.column!r}] == ctx.partition_key)"
 
 
 def _example(message: str, kind: str) -> str:
