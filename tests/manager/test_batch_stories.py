@@ -169,6 +169,22 @@ def test_a_batch_whose_first_days_are_run_again_stays_the_run_of_the_others(by: 
     assert runs[batch].overridden_by == f"{by}__2024-01-05T00:00:00Z"
 
 
+@BY_WHOM
+def test_what_is_left_of_a_batch_is_cleared_and_split_without_the_days_that_were_run_again(by: str) -> None:
+    manager = InMemoryManager(dag_spec("d", "a", batchable=True), clock=FakeClock(at("2024-01-07")))
+    backfill = manager.backfill("d", days("2024-01-01", 5), batch=5)
+    manager.drain()
+    run_again(manager, by, "2024-01-01", "2024-01-02")
+    manager.script = poisoned("2024-01-04")
+    accepted(manager, "tasks.clear", **clear("d", run_ids=["backfill__2024-01-01T00:00:00Z"]))
+    nothing_hangs(manager)
+    assert [(item.ordinal, item.state) for item in manager.items(backfill)] == [
+        (1, s.SUCCESS), (2, s.SUCCESS), (3, s.SUCCESS), (4, s.FAILED), (5, s.SUCCESS),
+    ]  # fmt: skip
+    days_done = [run.logical_date.day for run in timeline(manager, "d") if run.logical_date]
+    assert days_done == [1, 2, 3, 4, 5] and timeline(manager, "d")[0].run_id == f"{by}__2024-01-01T00:00:00Z__2"
+
+
 def test_an_answer_says_that_a_batch_is_overridden_on_one_date() -> None:
     manager = InMemoryManager(dag_spec("d", "a", batchable=True), clock=FakeClock(at("2024-01-07")))
     manager.backfill("d", days("2024-01-01", 2), batch=2)

@@ -443,6 +443,10 @@ class Calm(History):
             may = not backfill.is_live and backfill.count("failed") > 0
             self.ask("backfill.retry", may, backfill_id=backfill.backfill_id)
             self.model.retry(backfill)
+            while may and backfill.dag.past and backfill.is_paused:
+                self.resume(
+                    backfill
+                )  # later runs wait for the dates that it is to run again, which the model does not know
 
     def clear(self) -> None:
         chance, dag = self.chance, self.some_dag()

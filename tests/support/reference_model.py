@@ -464,7 +464,8 @@ class PlainModel:
                 owner.state, owner.seen = "running", 0
         for run in changed:
             for item in owners[run.backfill].items if run.backfill is not None else ():
-                if item.run_id == run.run_id and item.state in ("success", "failed", "cancelled", "pending"):
+                is_of_run = item.run_id == run.run_id and item.place in run.places
+                if is_of_run and item.state in ("success", "failed", "cancelled", "pending"):
                     item.state = "running"  # one that was pending, for a half of its batch, is taken back
             run.has_begun = False
         for owner in owners.values():

@@ -54,15 +54,20 @@ class LoadedRows:
 
     @cached_property
     def items(self) -> defaultdict[tuple[str, str], list[BackfillItem]]:
-        """The items by backfill and id of their run, in order."""
+        """The items by backfill and id of their run, in order; of a batch not those of dates that another run has done since
+        (`TimelineWindow.rest_of`)."""
         items: defaultdict[tuple[str, str], list[BackfillItem]] = defaultdict(list)
         for part in self._parts:
             rows = [self.rows[key] for key in part if key in self.rows]
+            begins = {(row.backfill_id, row.run_id): row.logical_date for row in rows}
             backfills = sorted({row.backfill_id for row in rows if row.backfill_id})
             if backfills:
                 taken = matching(backfill_id=backfills, run_id=sorted({row.run_id for row in rows}))
                 for item in self.store.read(BackfillItem, taken, order_by=["ordinal"]):
-                    items[item.backfill_id, item.run_id or ""].append(item)
+                    of_run = (item.backfill_id, item.run_id or "")
+                    begin = begins.get(of_run)
+                    if begin is None or item.logical_date is None or item.logical_date >= begin:
+                        items[of_run].append(item)
         return items
 
 
